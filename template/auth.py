@@ -1,0 +1,70 @@
+"""Who says so: signatures over bytes, and signed requests with an empty signed body.
+
+A signature covers method, target, sender, receiver and time; the target carries everything else (digest and length
+of a body included), so a request is judged before its body is read. Implemented by `template.sdk` (sr25519, the
+btauth/1 headers) and by `template.fake`. Authentication only: whether a caller may do a thing is decided elsewhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from template.values import Hotkey
+
+MAX_AGE_S = 10.0
+"""A request older than this is refused."""
+
+ALLOWED_SKEW_S = 2.0
+"""A request dated further than this into the future is refused."""
+
+SIGNATURE_BYTES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """The authenticated sender of a request."""
+
+    hotkey: Hotkey
+    nonce_ns: int
+
+
+class Signer(Protocol):
+    """A hotkey's private side."""
+
+    @property
+    def hotkey(self) -> Hotkey:
+        """The address that the signatures verify against."""
+        ...
+
+    def sign(self, data: bytes) -> bytes:
+        """A signature of 64 bytes."""
+        ...
+
+    def sign_request(self, method: str, target: str, receiver: Hotkey) -> dict[str, str]:
+        """The headers that prove this request; a retry needs new ones. `target` is path and query exactly as sent."""
+        ...
+
+
+class Verifier(Protocol):
+    """The public side, bound to the hotkey that requests must be addressed to."""
+
+    def verify(self, data: bytes, signature: bytes, hotkey: Hotkey) -> bool:
+        """Whether `signature` is `hotkey`'s over `data`. False for anything unreadable, never an exception."""
+        ...
+
+    def verify_request(self, method: str, target: str, headers: Mapping[str, str]) -> Caller:
+        """The sender, each request once. Raises one of the kinds of AuthError."""
+        ...
+
+
+class NonceStore(Protocol):
+    """Remembers accepted requests for at least `retention` seconds, across restarts where it must."""
+
+    @property
+    def retention(self) -> float:
+        """Seconds for which a nonce is remembered."""
+        ...
+
+    def check_and_store(self, hotkey_ss58: str, nonce_ns: int) -> bool:
+        """True, and remembered, when this pair is new; False when it was seen."""
+        ...
