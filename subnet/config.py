@@ -1,0 +1,215 @@
+"""The run's configuration: frozen, keyword-only, checked when built, hashed into the run id.
+
+Every value on which nodes must agree is here. A node's own identity (wallet, port, data folder) is not.
+Knows nothing of torch, files or the network: the model is described by the canonical JSON of its
+`transformers` configuration.
+"""
+
+import json
+import math
+from typing import Any
+
+import msgspec
+
+from subnet.canonical import canonical, digest
+from subnet.errors import ConfigError
+
+ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
+CODECS = ("none", "bf16")
+
+
+def _require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ConfigError(sentence)
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which model is trained. `settings` is the canonical JSON of `PretrainedConfig.to_dict()`, version removed."""
+
+    architecture: str
+    settings: str
+
+    def __post_init__(self) -> None:
+        _require(
+            self.architecture in ARCHITECTURES,
+            f"expected a model of {' or '.join(ARCHITECTURES)}, found {self.architecture!r}; choose one of these",
+        )
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The settings as a dictionary."""
+        values: dict[str, Any] = json.loads(self.settings)
+        return values
+
+
+class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where tokens come from.
+
+    source: "stdlib" (the Python standard library's own source), "text" (a folder of text files) or "datasets"
+    (a `datasets` data set). `location` and `revision` pin it; `corpus_digest` is the blake3 of the packed tokens'
+    source bytes in their pinned order, so that two machines notice when theirs differ.
+    """
+
+    source: str
+    location: str
+    revision: str
+    tokenizer: str  # "bytes", or a folder or Hub id of a `transformers` tokenizer
+    corpus_digest: str
+    sequence_tokens: int  # length of one sequence
+    heldout_every: int  # one sequence in this many is held out and never trained on
+    heldout_microbatches: int  # how many held-out microbatches the published loss is computed on
+
+    def __post_init__(self) -> None:
+        _require(
+            self.source in ("stdlib", "text", "datasets"),
+            f"expected the data source stdlib, text or datasets, found {self.source!r}; choose one of these",
+        )
+        _require(
+            self.sequence_tokens >= 2,
+            f"expected sequences of at least 2 tokens, found {self.sequence_tokens}; raise sequence_tokens",
+        )
+        _require(
+            self.heldout_every >= 2,
+            f"expected one held-out sequence in at least 2, found {self.heldout_every}; raise heldout_every",
+        )
+
+
+class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The inner loop: microbatches, steps, segments, rounds, AdamW, and the pinned numerics."""
+
+    microbatch_sequences: int  # sequences per microbatch
+    microbatches_per_step: int  # microbatches of one lane per step
+    steps_per_round: int  # H
+    segment_steps: int  # C: a replica commits its state after this many steps of its own
+    rounds: int
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    warmup_steps: int  # of a linear warm-up of lr over the run's global steps
+    max_grad_norm: float  # each stage clips its own gradient norm to this
+    dtype: str  # compute dtype; "float32"
+    attention: str  # "sdpa" or "eager"
+
+    def __post_init__(self) -> None:
+        for name in ("microbatch_sequences", "microbatches_per_step", "steps_per_round", "segment_steps", "rounds"):
+            value = getattr(self, name)
+            _require(value >= 1, f"expected {name} of at least 1, found {value}; raise it")
+        _require(
+            self.dtype == "float32",
+            f"expected the compute dtype float32, found {self.dtype!r}; bfloat16 runs are not calibrated yet",
+        )
+        _require(
+            self.attention in ("sdpa", "eager"),
+            f"expected attention sdpa or eager, found {self.attention!r}; choose one of these",
+        )
+        _require(self.lr > 0 and math.isfinite(self.lr), f"expected a positive lr, found {self.lr}; raise it")
+
+
+class OuterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The outer step: Nesterov momentum on the mean pseudo-gradient (DiLoCo, arXiv 2311.08105)."""
+
+    lr: float
+    momentum: float
+
+    def __post_init__(self) -> None:
+        _require(
+            self.lr > 0 and 0 <= self.momentum < 1,
+            f"expected outer lr > 0 and momentum in [0, 1), found {self.lr} and {self.momentum}; correct them",
+        )
+
+
+class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shadow audit. Tolerances are relative L2 distances within the run's dtype class."""
+
+    rate_frac: float  # p: chance that a segment is drawn, over all validators together
+    draw_every_blocks: int
+    draw_delay_blocks: int
+    tolerance_activation: float
+    tolerance_gradient: float
+    tolerance_loss: float
+    tolerance_delta: float  # of parameter deltas
+    tolerance_moment: float
+    outbound_frac: float  # part of the outbound tensors that is fetched from the receiver and compared
+    chunk_frac: float  # part of the end state's chunks that is compared
+    grace_s: float  # withheld evidence becomes a fail after this
+
+    def __post_init__(self) -> None:
+        _require(0 < self.rate_frac <= 1, f"expected an audit rate in (0, 1], found {self.rate_frac}; correct it")
+        _require(
+            self.draw_delay_blocks >= 2,
+            f"expected a draw delay of at least 2 blocks, found {self.draw_delay_blocks}; fewer can be foreseen",
+        )
+        _require(
+            self.draw_every_blocks >= 1,
+            f"expected draws every block or rarer, found {self.draw_every_blocks}; use at least 1",
+        )
+
+
+class PayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pay: the window in segments, the burn share, the price factor per stage."""
+
+    window_segments: int  # a hotkey's score is the payable work of its last so many segments
+    audit_window_s: float  # a segment not refuted this long after its receipt is payable
+    burn_frac: float
+    stage_price_milli: tuple[int, ...]  # price factor per stage in thousandths, measured in the validators' replays
+    quarantine_rounds: int
+
+    def __post_init__(self) -> None:
+        _require(
+            0 <= self.burn_frac < 1,
+            f"expected a burn share in [0, 1), found {self.burn_frac}; correct it",
+        )
+        _require(
+            self.window_segments >= 1,
+            f"expected a pay window of at least 1 segment, found {self.window_segments}; raise it",
+        )
+
+
+class LaneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Lanes: their deadline, how many failures of a lane a step waits for, and the wire codec between stages."""
+
+    deadline_s: float  # the floor of a step's deadline; measured rates extend it
+    codec: str
+    norm_band_low: float  # a receiver refuses inputs whose root mean square lies outside this band
+    norm_band_high: float
+
+    def __post_init__(self) -> None:
+        _require(
+            self.codec in CODECS, f"expected a wire codec of {', '.join(CODECS)}, found {self.codec!r}; choose one"
+        )
+        _require(self.deadline_s > 0, f"expected a positive deadline, found {self.deadline_s}; raise it")
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One training job. `run_id` is the blake3 of its canonical bytes."""
+
+    version: int
+    name: str
+    seed: int
+    stages: int
+    model: ModelConfig
+    data: DataConfig
+    train: TrainConfig
+    outer: OuterConfig
+    lanes: LaneConfig
+    audit: AuditConfig
+    pay: PayConfig
+    allow_same_identity: bool  # only for tests and one-stage runs: one coldkey may face itself
+
+    def __post_init__(self) -> None:
+        blocks = self.model.values.get("num_hidden_layers", 0)
+        _require(
+            1 <= self.stages <= blocks,
+            f"expected 1 to {blocks} stages for a model of {blocks} blocks, found {self.stages}; change --stages",
+        )
+        _require(
+            len(self.pay.stage_price_milli) == self.stages,
+            f"expected a price for each of {self.stages} stages, found {len(self.pay.stage_price_milli)}; list all",
+        )
+
+    @property
+    def run_id(self) -> str:
+        """blake3 of the canonical bytes, 64 hex digits."""
+        return digest(canonical(self))

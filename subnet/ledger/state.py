@@ -1,0 +1,183 @@
+"""What the log means: the state of a run, as plain data. `subnet.ledger.fold` alone changes it.
+
+Every node folds the same events and so holds the same state: the orchestrator to plan, validators to draw and pay,
+the board to show. Nothing here reads a clock, and nothing is kept that the log does not say.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from subnet.canonical import digest_of
+from subnet.config import RunConfig
+from subnet.ledger.events import ClosedSet, Commitment, Contributed, Manifest, RosterEntry
+from subnet.wire.messages import Checkpoint, Merged, Plan, Receipt, Seen, Verdict, Wiring
+
+
+@dataclass(kw_only=True)
+class Member:
+    """A miner of the run. `stage` is None until assigned; `from_round` is the first round it trains in."""
+
+    hotkey: str
+    coldkey: str
+    address: str
+    stage: int | None = None
+    from_round: int = 0
+    active: bool = True
+    barred_until_round: int = 0  # quarantined below this round
+    head: str = ""  # digest of its last receipt
+    state_root: str = ""  # its last committed state
+    state_bytes: int = 0
+    replica_steps: int = 0
+    waited_steps: int = 0
+    missed_steps: int = 0
+    step_ms: float = 0.0  # measured time of a step, exponentially averaged
+    tainted: bool = False  # after an upheld fail, until a fresh start
+    needs_rollback: bool = False  # receipts after its last root are void until it says so
+
+
+@dataclass(kw_only=True)
+class Segment:
+    """The steps between two committed states of a miner: the unit of replay, judgement and pay.
+
+    id: digest of the receipt that ends it. receipts: its steps (and the close that ends a round), oldest first.
+    start_root: the state its previous segment ended in ("" for a first one or a fresh start: zero moments);
+    opens_round: it starts from the round's public parameters. work: what its microbatches are worth, in FLOPs.
+    """
+
+    id: str
+    hotkey: str
+    stage: int
+    round: int
+    start_root: str
+    start_bytes: int
+    end_root: str
+    end_bytes: int
+    opens_round: bool
+    fresh: bool
+    receipts: tuple[str, ...]
+    plans: tuple[str, ...]
+    work: int
+    unpaid: int  # work of microbatches whose gradient nobody acknowledged: committed, never payable
+    event: int  # position of its last receipt in the ledger
+    time_ms: int
+    tainted: bool = False
+    verdicts: dict[str, Verdict] = field(default_factory=dict)  # by validator hotkey, the latest of each
+    verdict_events: list[int] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class StepState:
+    """The step in progress: its wiring, plans by lane, and the receipts that came."""
+
+    wiring: Wiring
+    wiring_digest: str
+    begun_ms: int
+    plans: dict[int, Plan] = field(default_factory=dict)
+    plan_digests: dict[int, str] = field(default_factory=dict)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+
+    def members(self) -> Iterator[str]:
+        """Hotkeys that are in one of the step's lanes."""
+        for plan in self.plans.values():
+            yield from plan.path
+
+
+@dataclass(kw_only=True)
+class RoundStats:
+    """What a round did, for people and for pay: filled as it goes, never changed by a later round."""
+
+    round: int
+    begun_ms: int = 0
+    ended_ms: int = 0
+    steps: int = 0
+    tokens: int = 0
+    loss_sum: float = 0.0
+    loss_tokens: int = 0
+    bytes_activations: int = 0
+    bytes_sync: int = 0
+
+
+@dataclass(kw_only=True)
+class RunState:
+    """The fold of the ledger up to `count` events, the last with digest `root`.
+
+    phase: "waiting" (for members or the first manifest), "train", "close" (states and contributions come in),
+    "merge" (replicas reduce), "done".
+    """
+
+    config: RunConfig
+    orchestrator: str
+    netuid: int
+    count: int = 0
+    root: str = ""
+    time_ms: int = 0
+    phase: str = "waiting"
+    round: int = 0
+    step: int = 0  # number of the next step of this round
+    global_step: int = 0  # steps since the run began
+    next_microbatch: int = 0
+    requeued: tuple[int, ...] = ()
+    close_deadline_ms: int = 0
+    roster: dict[str, RosterEntry] = field(default_factory=dict)
+    roster_block: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    current: StepState | None = None
+    plans: dict[str, Plan] = field(default_factory=dict)  # by digest
+    receipts: dict[str, Receipt] = field(default_factory=dict)  # by digest
+    pending: dict[str, list[str]] = field(default_factory=dict)  # receipts of a hotkey since its last root
+    microbatch_by: dict[tuple[int, int], str] = field(default_factory=dict)  # (stage, index) -> who did its backward
+    segments: dict[str, Segment] = field(default_factory=dict)  # by id, in ledger order
+    voided: dict[str, int] = field(default_factory=dict)  # hotkey -> event of its last upheld fail
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+    closes: dict[int, dict[str, Receipt]] = field(default_factory=dict)  # round -> hotkey -> close receipt
+    closed: dict[tuple[int, int], ClosedSet] = field(default_factory=dict)  # (round, stage)
+    merged: dict[tuple[int, int], dict[str, Merged]] = field(default_factory=dict)  # (next round, stage) -> hotkey
+    contributions: dict[str, Contributed] = field(default_factory=dict)  # by digest
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    seen: dict[str, list[Seen]] = field(default_factory=dict)  # by validator, in ledger order
+    rounds: dict[int, RoundStats] = field(default_factory=dict)
+    commitments: list[Commitment] = field(default_factory=list)
+    partial: list[int] = field(default_factory=list)  # microbatches that counted on some stages only
+
+    def validators(self) -> dict[str, int]:
+        """Stake in rao of every neuron with a validator permit."""
+        return {entry.hotkey: entry.stake_rao for entry in self.roster.values() if entry.permit}
+
+    def coldkey(self, hotkey: str) -> str:
+        """The coldkey behind a hotkey, or the hotkey itself when the roster does not know it."""
+        entry = self.roster.get(hotkey)
+        return entry.coldkey if entry else hotkey
+
+    def upheld(self, segment: Segment) -> bool:
+        """Whether a fail of this segment stands.
+
+        A second validator of another coldkey has replayed it to fail, or there is only one validator identity at all.
+        """
+        accusers = {self.coldkey(v.validator) for v in segment.verdicts.values() if v.verdict == "fail"}
+        identities = {self.coldkey(hotkey) for hotkey in self.validators()}
+        return bool(accusers) and (len(accusers) >= 2 or len(identities) < 2)
+
+    def accused(self, hotkey: str) -> bool:
+        """Whether some segment of the hotkey has a fail that is not upheld yet."""
+        return any(
+            segment.hotkey == hotkey
+            and not self.upheld(segment)
+            and any(verdict.verdict == "fail" for verdict in segment.verdicts.values())
+            for segment in self.segments.values()
+        )
+
+
+def state_digest(state: RunState) -> str:
+    """blake3 over the whole state, for `the_state_is_the_log`."""
+    return digest_of(_plain(state))
+
+
+def _plain(value: object) -> object:
+    """Dictionaries with text keys, lists and plain values: what canonical bytes can be made of."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value
