@@ -1,0 +1,67 @@
+"""What every test stands on: no test sees the user's folders, the network's caches or a second torch thread.
+
+The environment is set while this file is read, because libraries look at it when they are imported. Torch is not
+imported here: tests of the parts that work without it stay without it.
+"""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+SCRATCH = Path(tempfile.mkdtemp(prefix="strata-tests-"))
+atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
+
+
+def environment_under(home: Path) -> dict[str, str]:
+    """The variables that keep the project and its libraries inside one folder, offline and single-threaded."""
+    return {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "HF_HOME": str(home / "huggingface"),
+        "HF_HUB_OFFLINE": "1",
+        "BITTENSOR_RUNTIME_CACHE_DIR": str(home / "bittensor"),
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+os.environ.update(environment_under(SCRATCH))
+for name in [name for name in os.environ if name.startswith(("BT_", "STRATA_"))]:
+    del os.environ[name]
+
+# The same examples on every machine and in every run; how long one takes says nothing about the code.
+settings.register_profile("strata", derandomize=True, deadline=None, database=None, print_blob=True)
+settings.load_profile("strata")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_and_one_seed() -> None:
+    """Torch, where a test has imported it, starts every test with one thread and the same seed."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+
+
+@pytest.fixture
+def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A HOME of the test's own, empty; child processes see it too."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name, value in environment_under(home).items():
+        monkeypatch.setenv(name, value)
+    yield home
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the project's source."""
+    return Path(__file__).resolve().parent.parent
