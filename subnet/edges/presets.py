@@ -1,0 +1,250 @@
+"""From a handful of options to a whole run: `build_run(options)` gives the RunConfig that every node agrees on.
+
+Owns the named models and every default of the product. It reads the model's configuration file, when one is named, and
+the corpus, whose digest goes into the run. Knows nothing of torch: models are described by the dictionaries that
+`transformers` configurations have.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from subnet.canonical import canonical
+from subnet.config import (
+    AuditConfig,
+    DataConfig,
+    LaneConfig,
+    ModelConfig,
+    OuterConfig,
+    PayConfig,
+    RunConfig,
+    TrainConfig,
+)
+from subnet.data.pack import Corpus, Split
+from subnet.edges.data import BYTE_VOCABULARY, measure_corpus
+from subnet.errors import CorpusError, ModelError
+
+ARCHITECTURE_OF_TYPE = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+MAX_SEQUENCE_TOKENS = 1024  # of a model from a file whose context is longer
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a user chooses about a run; everything else follows."""
+
+    name: str = "strata"
+    seed: int = 0
+    stages: int = 2
+    rounds: int = 5
+    steps: int = 24  # of a lane per round
+    model: str = "tiny"  # a preset's name, or a `transformers` config.json, or a folder with one
+    data: str = "stdlib"  # "stdlib", a folder of text files, or datasets:PATH[@REVISION][#COLUMN]
+    tokenizer: str = "bytes"  # "bytes", or a tokenizer's folder or Hub id
+    sequence_tokens: int | None = None  # None: the model's own
+    microbatch_sequences: int = 2
+    microbatches: int = 4  # of a lane per step
+    segment_steps: int = 4
+    lr: float = 2e-3
+    attention: str = "sdpa"
+    codec: str = "none"
+    audit_rate: float = 1 / 3
+    allow_same_identity: bool = False
+
+
+def _llama(*, hidden: int, intermediate: int, blocks: int, heads: int, context_tokens: int) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "head_dim": hidden // heads,
+        "hidden_act": "silu",
+        "hidden_size": hidden,
+        "initializer_range": 0.02,
+        "intermediate_size": intermediate,
+        "max_position_embeddings": context_tokens,
+        "mlp_bias": False,
+        "model_type": "llama",
+        "num_attention_heads": heads,
+        "num_hidden_layers": blocks,
+        "num_key_value_heads": heads,
+        "pad_token_id": None,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+        "tie_word_embeddings": False,
+        "use_cache": True,
+        "vocab_size": BYTE_VOCABULARY,
+    }
+
+
+PRESETS = {
+    "tiny": _llama(hidden=128, intermediate=352, blocks=4, heads=4, context_tokens=128),
+    "nano": _llama(hidden=32, intermediate=88, blocks=4, heads=2, context_tokens=32),
+}
+
+
+def _model_settings(model: str) -> dict[str, Any]:
+    """The settings of a preset, or of a configuration file."""
+    if model in PRESETS:
+        return PRESETS[model]
+    path = Path(model) / "config.json" if Path(model).is_dir() else Path(model)
+    if not path.is_file():
+        raise ModelError(
+            f"expected a model of {', '.join(PRESETS)} or a config.json, found nothing at {path}; check --model"
+        )
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"expected to read {path}, found {error.strerror}; check its rights") from error
+    except ValueError as error:
+        raise ModelError(f"expected JSON in {path}, found {error}; use the model's config.json") from error
+    if not isinstance(settings, dict):
+        raise ModelError(
+            f"expected an object in {path}, found a {type(settings).__name__}; use the model's config.json"
+        )
+    return {key: value for key, value in settings.items() if key not in ("transformers_version", "_name_or_path")}
+
+
+def _architecture(settings: dict[str, Any]) -> str:
+    """The model class the settings name, or the one of their model type."""
+    named = settings.get("architectures")
+    if isinstance(named, list) and len(named) == 1:
+        return str(named[0])
+    return ARCHITECTURE_OF_TYPE.get(str(settings.get("model_type")), str(settings.get("model_type")))
+
+
+def _positive(settings: dict[str, Any], key: str) -> int:
+    value = settings.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelError(
+            f"expected {key} of at least 1 in the model's configuration, found {value!r}; correct the file"
+        )
+    return value
+
+
+def build_model(model: str) -> ModelConfig:
+    """The configuration of a preset or of a file. Raises ModelError, or ConfigError for a family that is not known."""
+    settings = _model_settings(model)
+    for key in ("hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"):
+        _positive(settings, key)
+    return ModelConfig(architecture=_architecture(settings), settings=canonical(settings).decode())
+
+
+def _source(data: str) -> tuple[str, str, str]:
+    """Source, location and revision of what --data names."""
+    if data == "stdlib":
+        return "stdlib", "", ""
+    if data.startswith("datasets:"):
+        path, hash_sign, column = data.removeprefix("datasets:").partition("#")
+        path, _, revision = path.partition("@")
+        return "datasets", path + hash_sign + column, revision
+    return "text", data, ""
+
+
+def _sequence_tokens(options: RunOptions, context_tokens: int) -> int:
+    chosen = options.sequence_tokens or min(context_tokens, MAX_SEQUENCE_TOKENS)
+    if chosen > context_tokens:
+        raise ModelError(
+            f"expected sequences of at most {context_tokens} tokens, the model's context, found {chosen}; shorten them"
+        )
+    return chosen
+
+
+def _heldout_microbatches(options: RunOptions, corpus: Corpus, sequence_tokens: int, heldout_every: int) -> int:
+    """16, or as many as a small corpus has. Raises CorpusError when it has none."""
+    cut = Split((len(corpus.tokens) - 1) // sequence_tokens, heldout_every)
+    available = cut.num_heldout // options.microbatch_sequences
+    if available < 1:
+        needed = heldout_every * options.microbatch_sequences * sequence_tokens + 1
+        raise CorpusError(
+            f"expected at least {needed} tokens of text in {options.data}, found {len(corpus.tokens)}; "
+            "give more text or shorten the sequences"
+        )
+    return min(16, available)
+
+
+def build_data(options: RunOptions, model: ModelConfig) -> DataConfig:
+    """Read the corpus and pin it. Raises CorpusError, or ModelError when the model's vocabulary is smaller."""
+    source, location, revision = _source(options.data)
+    corpus = measure_corpus(source, location, revision, options.tokenizer)
+    vocabulary = int(model.values["vocab_size"])
+    if corpus.vocabulary > vocabulary:
+        raise ModelError(
+            f"expected a model whose vocabulary holds {corpus.vocabulary} tokens of the tokenizer {options.tokenizer}, "
+            f"found {vocabulary}; choose the model's own tokenizer"
+        )
+    sequence_tokens = _sequence_tokens(options, int(model.values["max_position_embeddings"]))
+    heldout_every = 20
+    return DataConfig(
+        source=source,
+        location=location,
+        revision=revision,
+        tokenizer=options.tokenizer,
+        corpus_digest=corpus.digest,
+        sequence_tokens=sequence_tokens,
+        heldout_every=heldout_every,
+        heldout_microbatches=_heldout_microbatches(options, corpus, sequence_tokens, heldout_every),
+    )
+
+
+def _train(options: RunOptions) -> TrainConfig:
+    return TrainConfig(
+        microbatch_sequences=options.microbatch_sequences,
+        microbatches_per_step=options.microbatches,
+        steps_per_round=options.steps,
+        segment_steps=options.segment_steps,
+        rounds=options.rounds,
+        lr=options.lr,
+        beta1=0.9,
+        beta2=0.95,
+        eps=1e-8,
+        weight_decay=0.1,
+        warmup_steps=10,
+        max_grad_norm=1.0,
+        dtype="float32",
+        attention=options.attention,
+    )
+
+
+def _audit(options: RunOptions) -> AuditConfig:
+    return AuditConfig(
+        rate_frac=options.audit_rate,
+        draw_every_blocks=4,
+        draw_delay_blocks=2,
+        tolerance_activation=1e-4,
+        tolerance_gradient=1e-4,
+        tolerance_loss=1e-5,
+        tolerance_delta=1e-3,
+        tolerance_moment=1e-3,
+        outbound_frac=0.25,
+        chunk_frac=0.25,
+        grace_s=20.0,
+    )
+
+
+def build_run(options: RunOptions) -> RunConfig:
+    """The run these options describe. Raises ConfigError, ModelError or CorpusError with one sentence."""
+    model = build_model(options.model)
+    pay = PayConfig(
+        window_segments=512,
+        audit_window_s=60.0,
+        burn_frac=0.0,
+        stage_price_milli=(1000,) * options.stages,
+        quarantine_rounds=1000,
+    )
+    return RunConfig(
+        version=1,
+        name=options.name,
+        seed=options.seed,
+        stages=options.stages,
+        model=model,
+        data=build_data(options, model),
+        train=_train(options),
+        outer=OuterConfig(lr=0.7, momentum=0.9),
+        lanes=LaneConfig(deadline_s=20.0, codec=options.codec, norm_band_low=1e-8, norm_band_high=1e4),
+        audit=_audit(options),
+        pay=pay,
+        allow_same_identity=options.allow_same_identity,
+    )
