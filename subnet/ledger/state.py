@@ -27,7 +27,8 @@ class Member:
     head: str = ""  # digest of its last receipt
     state_root: str = ""  # its last committed state
     state_bytes: int = 0
-    replica_steps: int = 0
+    root_steps: int = 0  # the replica's step counter in that state
+    opened_round: int = -1  # the last round of which it has a segment
     waited_steps: int = 0
     missed_steps: int = 0
     step_ms: float = 0.0  # measured time of a step, exponentially averaged
@@ -53,7 +54,6 @@ class Segment:
     end_root: str
     end_bytes: int
     opens_round: bool
-    fresh: bool
     receipts: tuple[str, ...]
     plans: tuple[str, ...]
     work: int
@@ -62,7 +62,7 @@ class Segment:
     time_ms: int
     tainted: bool = False
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # by validator hotkey, the latest of each
-    verdict_events: list[int] = field(default_factory=list)
+    upheld_event: int | None = None  # the ledger event by which a fail of it was upheld
 
 
 @dataclass(kw_only=True)
@@ -149,10 +149,11 @@ class RunState:
         return entry.coldkey if entry else hotkey
 
     def upheld(self, segment: Segment) -> bool:
-        """Whether a fail of this segment stands.
+        """Whether a fail of this segment stands."""
+        return segment.upheld_event is not None
 
-        A second validator of another coldkey has replayed it to fail, or there is only one validator identity at all.
-        """
+    def stands(self, segment: Segment) -> bool:
+        """Whether the fails given so far would uphold: two validators of different coldkeys, or the only one."""
         accusers = {self.coldkey(v.validator) for v in segment.verdicts.values() if v.verdict == "fail"}
         identities = {self.coldkey(hotkey) for hotkey in self.validators()}
         return bool(accusers) and (len(accusers) >= 2 or len(identities) < 2)

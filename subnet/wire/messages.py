@@ -121,7 +121,7 @@ class Receipt(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: "step"; "close" (the round's end: commits the state and the contribution, no microbatches); "rollback"
     (after a crash: voids the receipts since the last committed state, whose root it repeats).
     state_root: Merkle root of the state where a segment ends, else empty. contribution, contribution_norm and tokens
-    belong to "close". replica_steps counts the inner steps of this replica's optimizer.
+    belong to "close". replica_steps counts the inner steps of this replica's optimizer since its moments were zero.
     """
 
     kind: str
@@ -140,7 +140,6 @@ class Receipt(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     contribution: str
     contribution_norm: float | None
     tokens: int
-    fresh: bool  # a close, step or rollback whose moments restarted from zeros at this round's public parameters
     time_ms: int
 
 

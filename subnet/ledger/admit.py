@@ -1,0 +1,192 @@
+"""The door of the ledger: which signed messages may be appended, given the state so far. Pure; changes nothing.
+
+Whatever passes here is evidence, so the fold may trust it. Each refusal says what was expected, found and to do.
+The caller has checked the author's signature over the message; acknowledgements inside a receipt are checked here.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from subnet.canonical import canonical
+from subnet.errors import RefusedError
+from subnet.ledger.receiving import admit_receipt
+from subnet.ledger.state import RunState
+from subnet.wire.messages import (
+    KINDS,
+    Checkpoint,
+    Delivery,
+    Join,
+    Merged,
+    Message,
+    Receipt,
+    Seen,
+    Signed,
+    Verdict,
+    check_signature,
+    read_signed,
+)
+from template.auth import Verifier
+
+MAX_AGE_MS = 600_000  # of a message that is sent again after an outage
+MAX_AHEAD_MS = 5_000
+SEEN_SLACK_BLOCKS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """What the door knows besides the state: the time, the finalised block, past roots, how to check signatures."""
+
+    now_ms: int
+    block: int
+    root_at: Callable[[int], str]  # root over the first n events
+    verifier: Verifier
+
+
+def admit(state: RunState, signed: Signed, door: Door) -> Message:
+    """The message, if it may be appended now. Raises RefusedError otherwise, MessageError when it is malformed."""
+    kind = KINDS.get(signed.kind)
+    rule = _RULES.get(signed.kind)
+    if kind is None or rule is None:
+        raise RefusedError(f"expected one of {', '.join(_RULES)}, found {signed.kind!r}; send what the route takes")
+    message = read_signed(signed, kind)
+    if message.run_id != state.config.run_id:
+        raise RefusedError(
+            f"expected a {signed.kind} of run {state.config.run_id[:12]}, found {message.run_id[:12]}; join this run"
+        )
+    if signed.hotkey not in state.roster and signed.hotkey != state.orchestrator:
+        raise RefusedError(f"expected a hotkey registered on subnet {state.netuid}, found {signed.hotkey}; register it")
+    _timely(message, door.now_ms)
+    rule(state, signed, message, door)
+    return message
+
+
+def _timely(message: Message, now_ms: int) -> None:
+    time_ms = getattr(message, "time_ms", now_ms)
+    if not now_ms - MAX_AGE_MS <= time_ms <= now_ms + MAX_AHEAD_MS:
+        raise RefusedError(
+            f"expected a time within {MAX_AGE_MS // 1000} s before now, found {(time_ms - now_ms) / 1000:+.1f} s; "
+            "set the clock"
+        )
+
+
+def _author(signed: Signed, claimed: str) -> None:
+    if signed.hotkey != claimed:
+        raise RefusedError(
+            f"expected a message signed by its author {claimed}, found {signed.hotkey}; sign it yourself"
+        )
+
+
+def _join(state: RunState, signed: Signed, message: Join, door: Door) -> None:
+    _author(signed, message.hotkey)
+    if message.hotkey == state.orchestrator:
+        raise RefusedError("expected a miner, found the orchestrator's own hotkey; use another hotkey to mine")
+    if message.memory_bytes < 0:
+        raise RefusedError(f"expected a memory size, found {message.memory_bytes}; send the bytes available")
+
+
+def _receipt(state: RunState, signed: Signed, message: Receipt, door: Door) -> None:
+    _author(signed, message.hotkey)
+    admit_receipt(state, message, acknowledged=lambda delivery, ack: _acknowledged(delivery, ack, door))
+
+
+def _acknowledged(delivery: Delivery, signature: str, door: Door) -> bool:
+    return check_signature(Delivery, canonical(delivery), signature, hotkey=delivery.receiver, verifier=door.verifier)
+
+
+def _merged(state: RunState, signed: Signed, message: Merged, door: Door) -> None:
+    _author(signed, message.hotkey)
+    if not 0 <= message.stage < state.config.stages:
+        raise RefusedError(f"expected a stage below {state.config.stages}, found {message.stage}; check the assignment")
+    owner = message.hotkey == state.orchestrator
+    first = owner and message.round == 0
+    if not first and (message.round - 1, message.stage) not in state.closed:
+        raise RefusedError(
+            f"expected a merge of a closed set, found round {message.round} stage {message.stage} without; wait for it"
+        )
+    if not owner:
+        member = state.members.get(message.hotkey)
+        if member is None or member.stage != message.stage:
+            raise RefusedError(
+                f"expected a replica of stage {message.stage}, found {message.hotkey}; merge your own stage"
+            )
+    if message.hotkey in state.merged.get((message.round, message.stage), {}):
+        raise RefusedError(f"expected one merge report for round {message.round}, found a second; send it once")
+
+
+def _permit(state: RunState, hotkey: str) -> None:
+    if hotkey not in state.validators():
+        raise RefusedError(
+            f"expected a hotkey with a validator permit, found {hotkey} without; stake more and wait a tempo"
+        )
+
+
+def _seen(state: RunState, signed: Signed, message: Seen, door: Door) -> None:
+    _author(signed, message.validator)
+    _permit(state, message.validator)
+    if not 0 < message.count <= state.count or door.root_at(message.count) != message.root:
+        raise RefusedError(
+            f"expected a head of this ledger, found {message.count} events under {message.root[:12]}; refetch"
+        )
+    if abs(message.block - door.block) > SEEN_SLACK_BLOCKS:
+        raise RefusedError(
+            f"expected a head seen at about block {door.block}, found block {message.block}; sign a new one"
+        )
+    earlier = state.seen.get(message.validator)
+    if earlier and (message.block < earlier[-1].block or message.count < earlier[-1].count):
+        raise RefusedError(
+            f"expected heads in order, found block {message.block} after {earlier[-1].block}; sign a new one"
+        )
+
+
+def _verdict(state: RunState, signed: Signed, message: Verdict, door: Door) -> None:
+    _author(signed, message.validator)
+    _permit(state, message.validator)
+    segment = state.segments.get(message.segment)
+    if segment is None or (segment.hotkey, segment.stage, segment.round) != (
+        message.hotkey,
+        message.stage,
+        message.round,
+    ):
+        raise RefusedError(
+            f"expected a verdict on a segment of this ledger, found {message.segment[:12]}; refetch the ledger"
+        )
+    if message.verdict not in ("pass", "fail", "void"):
+        raise RefusedError(f"expected the verdict pass, fail or void, found {message.verdict!r}; use one of these")
+    numbers = [message.distance, message.tolerance, *(n for c in message.checks for n in (c.distance, c.tolerance))]
+    if not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise RefusedError("expected finite distances, found others; clamp them to the largest finite number")
+    same = state.coldkey(message.validator) == state.coldkey(segment.hotkey)
+    if same and not state.config.allow_same_identity:
+        raise RefusedError(
+            "expected a validator of another coldkey than the miner's, found the same; leave it to others"
+        )
+    earlier = segment.verdicts.get(message.validator)
+    if earlier and earlier.verdict != "void":
+        raise RefusedError(
+            f"expected one verdict of a validator per segment, found a second after {earlier.verdict}; stop"
+        )
+    foreign = any(v.verdict == "fail" for v in segment.verdicts.values() if v.validator != message.validator)
+    if message.draw is None and not foreign:
+        raise RefusedError("expected a draw, or a foreign fail to recheck, found neither; judge only what was drawn")
+
+
+def _checkpoint(state: RunState, signed: Signed, message: Checkpoint, door: Door) -> None:
+    if signed.hotkey != state.orchestrator:
+        raise RefusedError(
+            f"expected the run's publisher, found {signed.hotkey}; only the orchestrator's key publishes"
+        )
+    if message.round not in state.manifests or message.round in state.checkpoints:
+        raise RefusedError(f"expected a round that is merged and unpublished, found {message.round}; publish each once")
+    if not math.isfinite(message.heldout_loss):
+        raise RefusedError("expected a finite held-out loss, found another; evaluate it again")
+
+
+_RULES: dict[str, Callable[..., None]] = {
+    "join": _join,
+    "receipt": _receipt,
+    "merged": _merged,
+    "seen": _seen,
+    "verdict": _verdict,
+    "checkpoint": _checkpoint,
+}

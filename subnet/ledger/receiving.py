@@ -1,0 +1,145 @@
+"""The rules for receipts: what a miner may state about a step, a round's end, or a rollback. Pure."""
+
+import math
+from collections.abc import Callable
+
+from subnet.errors import RefusedError
+from subnet.ledger.state import Member, RunState
+from subnet.wire.messages import Delivery, Plan, Receipt, Work
+
+Acknowledged = Callable[[Delivery, str], bool]
+
+
+def admit_receipt(state: RunState, receipt: Receipt, *, acknowledged: Acknowledged) -> None:
+    """Raise RefusedError unless the receipt is its author's next one and says only what was planned."""
+    member = state.members.get(receipt.hotkey)
+    if member is None or member.stage is None or not member.active:
+        raise RefusedError(f"expected a receipt of a member with a stage, found {receipt.hotkey}; join the run first")
+    if receipt.stage != member.stage or receipt.round != state.round:
+        raise RefusedError(
+            f"expected a receipt for stage {member.stage} in round {state.round}, found stage {receipt.stage} "
+            f"in round {receipt.round}; follow the plan"
+        )
+    if receipt.previous != member.head:
+        raise RefusedError(
+            f"expected the receipt after {member.head[:12] or 'none'}, found {receipt.previous[:12] or 'none'}; "
+            "send them in order"
+        )
+    if receipt.kind == "step":
+        _step(state, receipt, member, acknowledged)
+    elif receipt.kind == "close":
+        _close(state, receipt)
+    elif receipt.kind == "rollback":
+        _rollback(receipt, member)
+    else:
+        raise RefusedError(f"expected a step, close or rollback, found {receipt.kind!r}; use one of these")
+    expected_steps = member.root_steps + len(state.pending.get(receipt.hotkey, [])) + (receipt.kind == "step")
+    if receipt.kind != "rollback" and receipt.replica_steps != expected_steps:
+        raise RefusedError(
+            f"expected the replica's step {expected_steps}, found {receipt.replica_steps}; count each once"
+        )
+
+
+def _step(state: RunState, receipt: Receipt, member: Member, acknowledged: Acknowledged) -> None:
+    current = state.current
+    if state.phase != "train" or current is None or receipt.step != current.wiring.step:
+        raise RefusedError(
+            f"expected a receipt for step {state.step}, found step {receipt.step}, which is over; roll back"
+        )
+    if receipt.plan != current.plan_digests.get(receipt.lane):
+        raise RefusedError(f"expected a plan of step {receipt.step}, found {receipt.plan[:12]}; follow the signed plan")
+    plan = current.plans[receipt.lane]
+    if plan.path[receipt.stage] != receipt.hotkey or receipt.hotkey in current.receipts:
+        raise RefusedError(
+            f"expected one receipt of each member of lane {receipt.lane}, found {receipt.hotkey}; send it once"
+        )
+    order = [index for index in plan.microbatches if index in {work.index for work in receipt.work}]
+    if not receipt.work or [work.index for work in receipt.work] != order:
+        raise RefusedError(
+            "expected microbatches of the plan, in its order, each once; found others; list what was done"
+        )
+    if any((receipt.stage, work.index) in state.microbatch_by for work in receipt.work):
+        raise RefusedError("expected microbatches that nobody's receipt has yet, found a second backward; drop them")
+    if receipt.gradient_norm is None or not math.isfinite(receipt.gradient_norm):
+        raise RefusedError("expected a finite gradient norm, found none; drop the microbatch that spoils it")
+    ends = len(state.pending.get(receipt.hotkey, [])) + 1 >= state.config.train.segment_steps
+    if ends != bool(receipt.state_root):
+        raise RefusedError(
+            f"expected a state root after every {state.config.train.segment_steps} steps; commit it then"
+        )
+    for work in receipt.work:
+        _microbatch(state, receipt, plan, work, acknowledged)
+
+
+def _microbatch(state: RunState, receipt: Receipt, plan: Plan, work: Work, acknowledged: Acknowledged) -> None:
+    last, first = receipt.stage == state.config.stages - 1, receipt.stage == 0
+    if last == (work.loss is None) or (work.loss is not None and not (math.isfinite(work.loss) and work.loss >= 0)):
+        raise RefusedError("expected a finite loss from the last stage and none from others; report what was computed")
+    if (
+        not work.input
+        or last != (not work.output)
+        or last != (not work.gradient_in)
+        or first != (not work.gradient_out)
+    ):
+        raise RefusedError(
+            f"expected the digests of every frame of microbatch {work.index}, found a gap; list them all"
+        )
+    for digest, ack, kind, receiver in (
+        (work.output, work.output_ack, "activation", receipt.stage + 1),
+        (work.gradient_out, work.gradient_ack, "gradient", receipt.stage - 1),
+    ):
+        if ack and not (
+            digest
+            and acknowledged(delivery(receipt, work.index, kind, receiver=plan.path[receiver], digest=digest), ack)
+        ):
+            raise RefusedError(f"expected the neighbour's signature on the {kind} it got, found another; send its own")
+
+
+def delivery(receipt: Receipt, microbatch: int, kind: str, *, receiver: str, digest: str) -> Delivery:
+    """The delivery that a neighbour acknowledged, as its receipt tells it."""
+    return Delivery(
+        version=receipt.version,
+        run_id=receipt.run_id,
+        sender=receipt.hotkey,
+        receiver=receiver,
+        round=receipt.round,
+        step=receipt.step,
+        microbatch=microbatch,
+        kind=kind,
+        digest=digest,
+    )
+
+
+def _close(state: RunState, receipt: Receipt) -> None:
+    if state.phase != "close" or receipt.hotkey in state.closes.get(receipt.round, {}):
+        raise RefusedError(
+            f"expected a close while round {state.round} closes, and one; found another; wait for the round"
+        )
+    trained = tokens_trained(state, receipt.hotkey)
+    if receipt.tokens != trained:
+        raise RefusedError(
+            f"expected a close over {trained} tokens, found {receipt.tokens}; count what the receipts say"
+        )
+    if receipt.work or not receipt.state_root or bool(receipt.contribution) != (trained > 0):
+        raise RefusedError("expected a close with a state root, and a contribution where it trained; found another")
+    if receipt.contribution and (receipt.contribution_norm is None or not math.isfinite(receipt.contribution_norm)):
+        raise RefusedError("expected a finite contribution norm, found none; contribute only finite updates")
+
+
+def tokens_trained(state: RunState, hotkey: str) -> int:
+    """Tokens in this round's receipts of a replica that are not voided, i.e. its weight in the merge."""
+    run = state.config
+    parts = list(state.pending.get(hotkey, []))
+    for segment in state.segments.values():
+        if segment.hotkey == hotkey and segment.round == state.round:
+            parts.extend(segment.receipts)
+    microbatches = sum(len(state.receipts[part].work) for part in parts)
+    return microbatches * run.train.microbatch_sequences * run.data.sequence_tokens
+
+
+def _rollback(receipt: Receipt, member: Member) -> None:
+    if receipt.work or receipt.contribution or receipt.state_root != member.state_root:
+        raise RefusedError(
+            f"expected a rollback to the last committed state {member.state_root[:12] or 'none'}, found "
+            f"{receipt.state_root[:12] or 'none'}; never roll back across a root"
+        )

@@ -1,0 +1,114 @@
+"""What receipts add up to: segments, who did which microbatch, a round's tokens and bytes, and what a fail undoes.
+
+Part of the fold (see `subnet.ledger.fold`); nothing else calls it.
+"""
+
+from subnet.ledger.events import ClosedSet, Event
+from subnet.ledger.state import Member, RunState, Segment
+from subnet.model.cost import activation_bytes, parameters, spans, work_per_token
+from subnet.wire.messages import Receipt
+
+STEP_TIME_SMOOTHING = 0.7  # weight of the past in the measured time of a step
+
+
+def take_receipt(state: RunState, receipt: Receipt, digest: str, event: Event) -> None:
+    """Chain the receipt to its author's, count its microbatches once, and end a segment where it commits a state."""
+    member = state.members[receipt.hotkey]
+    member.head = digest
+    state.receipts[digest] = receipt
+    if receipt.kind == "rollback":
+        state.pending.pop(receipt.hotkey, None)
+        return
+    if receipt.kind == "step":
+        _count_step(state, receipt, event)
+        state.pending.setdefault(receipt.hotkey, []).append(digest)
+    else:
+        state.closes[receipt.round][receipt.hotkey] = receipt
+    if receipt.state_root:
+        _end_segment(state, member, receipt, digest, event)
+
+
+def _count_step(state: RunState, receipt: Receipt, event: Event) -> None:
+    member, run = state.members[receipt.hotkey], state.config
+    for work in receipt.work:
+        state.microbatch_by[receipt.stage, work.index] = receipt.hotkey
+    stats = state.rounds[receipt.round]
+    tokens = microbatch_tokens(state) * len(receipt.work)
+    if receipt.stage == run.stages - 1:
+        stats.tokens += tokens
+        stats.loss_sum += sum(work.loss for work in receipt.work if work.loss is not None)
+        stats.loss_tokens += tokens
+    sent = sum(bool(work.output) + bool(work.gradient_out) for work in receipt.work)
+    stats.bytes_activations += sent * activation_bytes(run)
+    current = state.current
+    if current and (current.wiring.round, current.wiring.step) == (receipt.round, receipt.step):
+        current.receipts[receipt.hotkey] = receipt
+        took = event.time_ms - current.begun_ms
+        past = member.step_ms or took
+        member.step_ms = STEP_TIME_SMOOTHING * past + (1 - STEP_TIME_SMOOTHING) * took
+        member.missed_steps = 0
+
+
+def _end_segment(state: RunState, member: Member, receipt: Receipt, digest: str, event: Event) -> None:
+    chain = tuple(state.pending.pop(receipt.hotkey, []))
+    if receipt.kind == "close":
+        chain += (digest,)
+    worked = [receipt_work(state, state.receipts[part]) for part in chain]
+    opens = member.opened_round != receipt.round
+    state.segments[digest] = Segment(
+        id=digest,
+        hotkey=receipt.hotkey,
+        stage=receipt.stage,
+        round=receipt.round,
+        start_root=member.state_root,
+        start_bytes=member.state_bytes if member.state_root else 0,
+        end_root=receipt.state_root,
+        end_bytes=receipt.state_bytes,
+        opens_round=opens,
+        receipts=chain,
+        plans=tuple(state.receipts[part].plan for part in chain),
+        work=sum(work for work, _ in worked),
+        unpaid=sum(unpaid for _, unpaid in worked),
+        event=event.n,
+        time_ms=event.time_ms,
+        tainted=member.tainted,
+    )
+    member.state_root, member.state_bytes = receipt.state_root, receipt.state_bytes
+    member.root_steps, member.opened_round = receipt.replica_steps, receipt.round
+
+
+def receipt_work(state: RunState, receipt: Receipt) -> tuple[int, int]:
+    """Work of a receipt's microbatches in FLOPs times the stage's price in thousandths: (all, never payable).
+
+    A microbatch whose outbound gradient nobody acknowledged is committed but never payable; a first stage has none.
+    """
+    run = state.config
+    price = run.pay.stage_price_milli[receipt.stage]
+    each = microbatch_tokens(state) * work_per_token(run, spans(run)[receipt.stage]) * price
+    unacknowledged = sum(1 for work in receipt.work if receipt.stage > 0 and not work.gradient_ack)
+    return each * len(receipt.work), each * unacknowledged
+
+
+def microbatch_tokens(state: RunState) -> int:
+    """Tokens of one microbatch."""
+    return state.config.train.microbatch_sequences * state.config.data.sequence_tokens
+
+
+def count_sync(state: RunState, closed: ClosedSet) -> None:
+    """Bytes of the stage's merge: each contribution up once, all of them down to every replica."""
+    size = parameters(state.config, spans(state.config)[closed.stage]) * 4
+    n = len(closed.contributions)
+    state.rounds[closed.round].bytes_sync += size * n * (1 + n)
+
+
+def refute(state: RunState, segment: Segment, event: int) -> None:
+    """An upheld fail: void the author's score, bar it from plans, taint what it built on the failed state."""
+    member = state.members[segment.hotkey]
+    state.voided[segment.hotkey] = event
+    member.barred_until_round = state.round + state.config.pay.quarantine_rounds
+    unbroken = True
+    for later in state.segments.values():
+        if later.hotkey == segment.hotkey and later.event > segment.event:
+            unbroken = unbroken and bool(later.start_root)
+            later.tainted = later.tainted or unbroken
+    member.tainted = member.tainted or unbroken

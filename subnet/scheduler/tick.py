@@ -1,0 +1,251 @@
+"""The orchestrator's decisions: given the state, the time and what is alive, what to log next. Pure.
+
+Each call looks once and returns the entries to append now, oldest first; the node signs and appends them, folds them,
+and calls again. Nothing is decided anywhere else, so a restarted orchestrator goes on from its ledger.
+"""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from subnet.canonical import digest_of
+from subnet.config import RunConfig
+from subnet.ledger.events import (
+    Body,
+    ClosedSet,
+    Contributed,
+    Done,
+    Manifest,
+    RoundBegin,
+    RoundClose,
+    StagePublic,
+    StepEnd,
+)
+from subnet.ledger.state import Member, RunState, StepState
+from subnet.scheduler.assign import assign, usable
+from subnet.scheduler.lanes import wire_lanes
+from subnet.wire.messages import WIRE_VERSION, Free, Message, Plan, Wiring
+
+DEADLINE_FACTOR = 4  # a lane may take this many times its slowest member's measured step
+CLOSE_FACTOR = 3  # a round's end may take this many times a step's floor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outside:
+    """What the ledger does not say: the time, the chain's finalised block, who answers, what the store holds.
+
+    enough: whether the members expected at the start are there (or were waited for long enough).
+    """
+
+    now_ms: int
+    block: int
+    block_hash: str
+    alive: frozenset[str]
+    stored: frozenset[str]
+    enough: bool
+
+
+def tick(state: RunState, outside: Outside) -> list[Body | Message]:
+    """The entries to append now; none when there is nothing to decide yet."""
+    orders: list[Body | Message] = []
+    if state.phase != "done":
+        orders += assign(state, alive=outside.alive)
+    if orders:
+        return orders
+    return _PHASES[state.phase](state, outside)
+
+
+def _waiting(state: RunState, outside: Outside) -> list[Body | Message]:
+    manifest = _manifest(state, 0, waited=True)
+    if 0 not in state.manifests:
+        return [manifest] if manifest else []
+    if outside.enough and all(_free(state, stage, outside) for stage in range(state.config.stages)):
+        return [RoundBegin(round=0, block=outside.block)]
+    return []
+
+
+def _train(state: RunState, outside: Outside) -> list[Body | Message]:
+    current = state.current
+    if current is not None:
+        return _finish(state, current, outside)
+    if state.step >= state.config.train.steps_per_round:
+        wait_ms = int(1000 * CLOSE_FACTOR * state.config.lanes.deadline_s)
+        return [RoundClose(round=state.round, deadline_ms=outside.now_ms + wait_ms)]
+    return _wire(state, outside)
+
+
+def _wire(state: RunState, outside: Outside) -> list[Body | Message]:
+    """The wiring and plans of the next step, when every stage has somebody free."""
+    wiring = Wiring(
+        version=WIRE_VERSION,
+        run_id=state.config.run_id,
+        round=state.round,
+        step=state.step,
+        block=outside.block,
+        block_hash=outside.block_hash,
+        free=tuple(tuple(_free(state, stage, outside)) for stage in range(state.config.stages)),
+        first_microbatch=state.next_microbatch,
+        requeued=state.requeued,
+    )
+    lanes = wire_lanes(state.config, wiring)
+    if not lanes:
+        return []
+    slowest_ms = max(state.members[hotkey].step_ms for lane in lanes for hotkey in lane.path)
+    patience_ms = int(max(1000 * state.config.lanes.deadline_s, DEADLINE_FACTOR * slowest_ms))
+    plans = [
+        Plan(
+            version=WIRE_VERSION,
+            run_id=state.config.run_id,
+            round=state.round,
+            step=state.step,
+            global_step=state.global_step,
+            lane=number,
+            path=lane.path,
+            microbatches=lane.microbatches,
+            wiring=digest_of(wiring),
+            deadline_ms=outside.now_ms + patience_ms,
+        )
+        for number, lane in enumerate(lanes)
+    ]
+    return [wiring, *plans]
+
+
+def _free(state: RunState, stage: int, outside: Outside) -> list[Free]:
+    """Replicas of a stage that may be wired, by hotkey; those under an accusation stand last in waiting."""
+
+    def entry(member: Member) -> Free:
+        waited = -1 if state.accused(member.hotkey) else member.waited_steps
+        slow = 2 if member.missed_steps >= 2 else 0
+        speed = int(member.step_ms).bit_length() + slow
+        return Free(hotkey=member.hotkey, coldkey=member.coldkey, speed_class=speed, waited_steps=waited)
+
+    able = (
+        member
+        for member in state.members.values()
+        if member.stage == stage and member.from_round <= state.round and usable(state, member, alive=outside.alive)
+    )
+    return [entry(member) for member in sorted(able, key=lambda member: member.hotkey)]
+
+
+def _finish(state: RunState, current: StepState, outside: Outside) -> list[Body | Message]:
+    """End the step once everybody who can still answer has, or its deadline is over."""
+    missing = [hotkey for hotkey in current.members() if hotkey not in current.receipts]
+    late = outside.now_ms > max((plan.deadline_ms for plan in current.plans.values()), default=0)
+    if missing and not late:
+        return []
+    done, partial, requeued = split_microbatches(state.config, current)
+    return [
+        StepEnd(
+            round=state.round, step=state.step, done=done, partial=partial, requeued=requeued, missing=tuple(missing)
+        )
+    ]
+
+
+def split_microbatches(run: RunConfig, current: StepState) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """(done on every stage, done on some, done on none) of the step's planned microbatches."""
+    stages_of: dict[int, set[int]] = {index: set() for plan in current.plans.values() for index in plan.microbatches}
+    for receipt in current.receipts.values():
+        for work in receipt.work:
+            stages_of[work.index].add(receipt.stage)
+    done = tuple(index for index, stages in stages_of.items() if len(stages) == run.stages)
+    partial = tuple(index for index, stages in stages_of.items() if 0 < len(stages) < run.stages)
+    return done, partial, tuple(index for index, stages in stages_of.items() if not stages)
+
+
+def _close(state: RunState, outside: Outside) -> list[Body | Message]:
+    """Close each stage's set when every replica that trained has committed and stored, or time is over."""
+    closes = state.closes[state.round]
+    late = outside.now_ms > state.close_deadline_ms
+    orders: list[Body | Message] = []
+    for stage in range(state.config.stages):
+        if (state.round, stage) in state.closed:
+            continue
+        expected = {m.hotkey for m in state.members.values() if m.stage == stage and _trained(state, m)}
+        silent = {hotkey for hotkey in expected if hotkey not in outside.alive and hotkey not in closes}
+        here = [receipt for receipt in closes.values() if receipt.stage == stage]
+        ready = [receipt for receipt in here if not receipt.contribution or receipt.contribution in outside.stored]
+        if late or (expected - silent <= {receipt.hotkey for receipt in ready}):
+            orders.append(closed_set(state, stage, stored=outside.stored))
+    return orders
+
+
+def _trained(state: RunState, member: Member) -> bool:
+    barred = member.barred_until_round > state.round
+    return not barred and (member.opened_round == state.round or bool(state.pending.get(member.hotkey)))
+
+
+def closed_set(state: RunState, stage: int, *, stored: frozenset[str]) -> ClosedSet:
+    """What of a stage's contributions is committed, stored and of one author each, in the order of reduction.
+
+    The first commitment of a digest wins (a copy is left out); a norm above the median is clipped to it; members in
+    quarantine are left out.
+    """
+    first: dict[str, tuple[str, int, float]] = {}
+    for receipt in state.closes[state.round].values():
+        barred = state.members[receipt.hotkey].barred_until_round > state.round
+        if receipt.stage == stage and receipt.contribution in stored and receipt.tokens and not barred:
+            norm = receipt.contribution_norm or 0.0
+            first.setdefault(receipt.contribution, (receipt.hotkey, receipt.tokens, norm))
+    median = statistics.median_low([norm for _, _, norm in first.values()]) if first else 0.0
+    return ClosedSet(
+        round=state.round,
+        stage=stage,
+        contributions=tuple(
+            Contributed(hotkey=hotkey, digest=name, tokens=tokens, factor=min(1.0, median / norm) if norm > 0 else 1.0)
+            for name, (hotkey, tokens, norm) in sorted(first.items())
+        ),
+    )
+
+
+def _merge(state: RunState, outside: Outside) -> list[Body | Message]:
+    """Once every stage is merged: the next round's manifest, and its begin or the end of training."""
+    following = state.round + 1
+    if following not in state.manifests:
+        late = outside.now_ms > state.close_deadline_ms
+        manifest = _manifest(state, following, waited=late or _all_merged(state, outside))
+        return [manifest] if manifest else []
+    if following >= state.config.train.rounds:
+        return [Done(rounds=following)]
+    return [RoundBegin(round=following, block=outside.block)]
+
+
+def _all_merged(state: RunState, outside: Outside) -> bool:
+    """Whether every answering contributor has reported its merge."""
+    for stage in range(state.config.stages):
+        reported = state.merged.get((state.round + 1, stage), {})
+        authors = {entry.hotkey for entry in state.closed[state.round, stage].contributions}
+        if any(hotkey in outside.alive and hotkey not in reported for hotkey in authors):
+            return False
+    return True
+
+
+def _manifest(state: RunState, round_number: int, *, waited: bool) -> Manifest | None:
+    """The manifest, once the publisher (who merges every stage as well) has reported all of them."""
+    reports = [state.merged.get((round_number, stage), {}) for stage in range(state.config.stages)]
+    if not waited or any(state.orchestrator not in report for report in reports):
+        return None
+    publics = [report[state.orchestrator] for report in reports]
+    dissenting = [
+        hotkey
+        for report, public in zip(reports, publics, strict=True)
+        for hotkey, merged in sorted(report.items())
+        if merged.root != public.root
+    ]
+    return Manifest(
+        round=round_number,
+        stages=tuple(StagePublic(root=public.root, state_bytes=public.state_bytes) for public in publics),
+        dissenting=tuple(dissenting),
+    )
+
+
+def _done(state: RunState, outside: Outside) -> list[Body | Message]:
+    return []
+
+
+_PHASES: dict[str, Callable[[RunState, Outside], list[Body | Message]]] = {
+    "waiting": _waiting,
+    "train": _train,
+    "close": _close,
+    "merge": _merge,
+    "done": _done,
+}
