@@ -2,8 +2,8 @@
 
 Contributions are added in the order given (the closed set's, by digest) with separate float32 multiplies and adds in
 numpy on the CPU: no fused operation, no BLAS, no `sum`. Each element depends on the same element of the contributions
-only, so any cut into shards gives the same bits. Clip factors are integers of which FACTOR_ONE means "not clipped".
-Knows nothing of who contributed.
+only, so any cut into shards gives the same bits. Clip factors are in [0, 1]; 1 means "not clipped". Knows nothing of
+who contributed.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,13 @@ from jaxtyping import Float32
 
 from subnet.errors import InputError
 
-FACTOR_ONE = 1 << 16
 BLOCK = 1 << 16  # elements reduced at a time, so that the working memory is small; the result does not depend on it
 
 Flat = Float32[np.ndarray, " parameters"]
 
 
-def clip_factors(norms: Sequence[float]) -> tuple[int, ...]:
-    """For each norm the factor, in units of 1 / FACTOR_ONE, that brings it down to the median of the non-zero norms.
+def clip_factors(norms: Sequence[float]) -> tuple[float, ...]:
+    """For each norm the factor that brings it down to the median of the norms that are not zero, by one division.
 
     Of two middle norms the lower counts: a step that is too short for one round is made good by the next, one that is
     too long destroys the parameters.
@@ -29,18 +28,18 @@ def clip_factors(norms: Sequence[float]) -> tuple[int, ...]:
         raise InputError(f"expected finite norms of at least 0, found {list(norms)}; leave those contributions out")
     moved = sorted(value for value in norms if value > 0)
     if not moved:
-        return (FACTOR_ONE,) * len(norms)
+        return (1.0,) * len(norms)
     median = moved[(len(moved) - 1) // 2]
-    return tuple(FACTOR_ONE if value <= median else int(median / value * FACTOR_ONE) for value in norms)
+    return tuple(1.0 if value <= median else median / value for value in norms)
 
 
-def coefficients(weights: Sequence[int], factors: Sequence[int]) -> tuple[np.float32, ...]:
+def coefficients(weights: Sequence[int], factors: Sequence[float]) -> tuple[np.float32, ...]:
     """What each contribution is multiplied with: its share of the weight times its clip factor, rounded to float32."""
-    total = sum(weights) * FACTOR_ONE
+    total = sum(weights)
     return tuple(np.float32(weight * factor / total) for weight, factor in zip(weights, factors, strict=True))
 
 
-def _check(contributions: Sequence[Flat], weights: Sequence[int], factors: Sequence[int]) -> None:
+def _check(contributions: Sequence[Flat], weights: Sequence[int], factors: Sequence[float]) -> None:
     sizes = {values.size for values in contributions}
     if len(sizes) != 1:
         raise InputError(f"expected contributions of one size, found the sizes {sorted(sizes)}; close the set again")
@@ -49,14 +48,14 @@ def _check(contributions: Sequence[Flat], weights: Sequence[int], factors: Seque
             f"expected a weight and a factor for each of {len(contributions)} contributions, "
             f"found {len(weights)} and {len(factors)}; close the set again"
         )
-    if min(weights) < 1 or not all(0 <= factor <= FACTOR_ONE for factor in factors):
+    if min(weights) < 1 or not all(0 <= factor <= 1 for factor in factors):
         raise InputError(
-            f"expected weights of at least 1 and factors from 0 to {FACTOR_ONE}, "
+            f"expected weights of at least 1 and factors from 0 to 1, "
             f"found {list(weights)} and {list(factors)}; close the set again"
         )
 
 
-def reduce_stage(contributions: Sequence[Flat], weights: Sequence[int], factors: Sequence[int]) -> Flat:
+def reduce_stage(contributions: Sequence[Flat], weights: Sequence[int], factors: Sequence[float]) -> Flat:
     """The weighted mean of the clipped contributions; equal weights and no clipping give the plain mean.
 
     `weights` are tokens. Raises InputError for contributions of different sizes, none at all, and values or a result
