@@ -1,0 +1,176 @@
+"""The invariant `stages_equal_the_model`, and what a stage keeps and forgets."""
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from subnet.config import RunConfig
+from subnet.stage.pipeline import one_forward_one_backward
+from subnet.stage.stage import Stage
+from tests.model.tiny import tiny_microbatches, tiny_model, tiny_run, whole_model
+
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+
+cuts = pytest.mark.parametrize("stages", [1, 2, 3, 4])
+kinds = pytest.mark.parametrize(
+    ("architecture", "tied", "attention"),
+    [
+        (architecture, tied, attention)
+        for architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM")
+        for tied in (False, True)
+        for attention in ("sdpa", "eager")
+    ],
+)
+
+
+def train_in_stages(run: RunConfig, microbatches: list[tuple[Tensor, Tensor]]) -> tuple[float, dict[str, Tensor]]:
+    """One microbatch after the other through all stages: the mean loss, and all gradients by name."""
+    chain = [Stage(run, index) for index in range(run.stages)]
+    planned = sum(labels.numel() for _, labels in microbatches)
+    losses = []
+    for number, (tokens, labels) in enumerate(microbatches):
+        flowing = tokens
+        for stage in chain[:-1]:
+            flowing = stage.forward(number, flowing)
+        losses.append(chain[-1].loss(number, flowing, labels))
+        gradient = None
+        for stage in reversed(chain):
+            gradient = stage.backward(number, gradient, planned)
+    assert gradient is None, "the first stage has no inputs to differentiate"
+    return sum(losses) / planned, {name: p.grad for stage in chain for name, p in stage.parameters.items()}
+
+
+def train_whole(
+    model: transformers.PreTrainedModel, microbatches: list[tuple[Tensor, Tensor]]
+) -> tuple[float, dict[str, Tensor]]:
+    """The same by transformers alone: all microbatches as one batch."""
+    tokens, labels = (torch.cat(part) for part in zip(*microbatches, strict=True))
+    loss = model(
+        input_ids=tokens, labels=labels, shift_labels=labels, num_items_in_batch=labels.numel(), use_cache=False
+    ).loss
+    loss.backward()
+    return float(loss.detach()), {name: p.grad for name, p in model.named_parameters()}
+
+
+def with_tied_gradients(gradients: dict[str, Tensor], whole: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The stages' gradients, those of the two copies added where the whole model has one tensor."""
+    if HEAD in gradients and HEAD not in whole:
+        gradients = gradients | {EMBEDDING: gradients[HEAD] + gradients[EMBEDDING]}
+        del gradients[HEAD]
+    return gradients
+
+
+@cuts
+@kinds
+def test_stages_equal_the_model(architecture: str, tied: bool, attention: str, stages: int) -> None:
+    """Loss and every gradient, bit for bit, for one microbatch in float32 on the CPU."""
+    run = tiny_run(tiny_model(architecture, tie_word_embeddings=tied), stages=stages, attention=attention)
+    microbatches = tiny_microbatches(1)
+    model = whole_model(run, tied=tied)
+    assert model.config._attn_implementation == attention
+    expected_loss, expected = train_whole(model, microbatches)
+    loss, gradients = train_in_stages(run, microbatches)
+    assert torch.tensor(loss, dtype=torch.float32) == torch.tensor(expected_loss, dtype=torch.float32)
+    gradients = with_tied_gradients(gradients, expected)
+    assert gradients.keys() == expected.keys()
+    assert [name for name in expected if not torch.equal(gradients[name], expected[name])] == []
+
+
+@cuts
+@kinds
+def test_stages_equal_the_model_over_many_microbatches(
+    architecture: str, tied: bool, attention: str, stages: int
+) -> None:
+    """Accumulated over 4 microbatches: no gradient differs from the whole batch's by more than 1e-5."""
+    run = tiny_run(tiny_model(architecture, tie_word_embeddings=tied), stages=stages, attention=attention)
+    microbatches = tiny_microbatches(4)
+    expected_loss, expected = train_whole(whole_model(run, tied=tied), microbatches)
+    loss, gradients = train_in_stages(run, microbatches)
+    assert loss == pytest.approx(expected_loss, abs=1e-5)
+    gradients = with_tied_gradients(gradients, expected)
+    assert gradients.keys() == expected.keys()
+    assert max(float((gradients[name] - expected[name]).abs().max()) for name in expected) <= 1e-5
+
+
+def test_interleaved_microbatches_give_the_gradients_of_one_at_a_time() -> None:
+    """1F1B keeps several microbatches in flight; the sums are made in the same order, so bit for bit."""
+    run = tiny_run(stages=3)
+    microbatches = tiny_microbatches(4)
+    _, expected = train_in_stages(run, microbatches)
+    chain = [Stage(run, index) for index in range(3)]
+    planned = sum(labels.numel() for _, labels in microbatches)
+    activations = {(-1, number): tokens for number, (tokens, _) in enumerate(microbatches)}
+    gradients: dict[tuple[int, int], Tensor | None] = {(3, number): None for number in range(4)}
+    queues = [one_forward_one_backward(index, 3, 4) for index in range(3)]
+    while any(queues):
+        for index, (stage, queue) in enumerate(zip(chain, queues, strict=True)):
+            while queue:
+                number = queue[0].position
+                if queue[0].kind == "B" and (index + 1, number) in gradients:
+                    gradients[index, number] = stage.backward(number, gradients[index + 1, number], planned)
+                elif queue[0].kind == "F" and (index - 1, number) in activations:
+                    inputs = activations[index - 1, number]
+                    if stage.span.head:
+                        stage.loss(number, inputs, microbatches[number][1])
+                    else:
+                        activations[index, number] = stage.forward(number, inputs)
+                else:
+                    break
+                queue.pop(0)
+    found = {name: p.grad for stage in chain for name, p in stage.parameters.items()}
+    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
+
+
+def test_a_dropped_microbatch_leaves_no_gradient_and_does_not_rescale_the_rest() -> None:
+    run = tiny_run(stages=1)
+    (first, first_labels), (second, second_labels) = tiny_microbatches(2)
+    planned = first.numel() + second.numel()
+    alone, both = Stage(run, 0), Stage(run, 0)
+    alone.loss(0, first, first_labels)
+    alone.backward(0, None, planned)
+    both.loss(0, first, first_labels)
+    both.loss(1, second, second_labels)
+    both.drop(1)
+    both.backward(0, None, planned)
+    assert both.in_flight == ()
+    for name, parameter in alone.parameters.items():
+        assert torch.equal(parameter.grad, both.parameters[name].grad), name
+
+
+def test_a_microbatch_cannot_be_started_twice() -> None:
+    stage = Stage(tiny_run(), 0)
+    (tokens, _) = tiny_microbatches(1)[0]
+    stage.forward(0, tokens)
+    with pytest.raises(AssertionError, match="microbatch 0 is already in flight"):
+        stage.forward(0, tokens)
+
+
+def test_evaluating_gives_the_same_numbers_and_keeps_nothing() -> None:
+    run = tiny_run()
+    first, last = Stage(run, 0), Stage(run, 1)
+    tokens, labels = tiny_microbatches(1)[0]
+    activation = first.evaluate(tokens)
+    assert torch.equal(activation, first.forward(0, tokens))
+    assert last.evaluate(activation, labels) == last.loss(0, activation, labels)
+    first.drop(0)
+    last.drop(0)
+    assert all(parameter.grad is None for parameter in first.parameters.values())
+    assert last.evaluate(activation).shape == (*tokens.shape, 256)
+
+
+def test_flat_parameters_load_into_another_stage_bit_for_bit() -> None:
+    source, target = Stage(tiny_run(seed=1), 1), Stage(tiny_run(seed=2), 1)
+    assert not (source.parameters_flat() == target.parameters_flat()).all()
+    target.load_flat(source.parameters_flat())
+    assert target.parameters_flat().tobytes() == source.parameters_flat().tobytes()
+
+
+def test_a_stage_touches_no_global_random_state() -> None:
+    before = torch.get_rng_state()
+    stage = Stage(tiny_run(stages=1), 0)
+    tokens, labels = tiny_microbatches(1)[0]
+    stage.loss(0, tokens, labels)
+    stage.backward(0, None, tokens.numel())
+    assert torch.equal(before, torch.get_rng_state())
