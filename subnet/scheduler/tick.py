@@ -4,7 +4,6 @@ Each call looks once and returns the entries to append now, oldest first; the no
 and calls again. Nothing is decided anywhere else, so a restarted orchestrator goes on from its ledger.
 """
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from subnet.ledger.events import (
     StepEnd,
 )
 from subnet.ledger.state import Member, RunState, StepState
+from subnet.merge.closed import Offer, close_set
 from subnet.scheduler.assign import assign, usable
 from subnet.scheduler.lanes import wire_lanes
 from subnet.wire.messages import WIRE_VERSION, Free, Message, Plan, Wiring
@@ -175,26 +175,25 @@ def _trained(state: RunState, member: Member) -> bool:
 
 
 def closed_set(state: RunState, stage: int, *, stored: frozenset[str]) -> ClosedSet:
-    """What of a stage's contributions is committed, stored and of one author each, in the order of reduction.
-
-    The first commitment of a digest wins (a copy is left out); a norm above the median is clipped to it; members in
-    quarantine are left out.
-    """
-    first: dict[str, tuple[str, int, float]] = {}
-    for receipt in state.closes[state.round].values():
-        barred = state.members[receipt.hotkey].barred_until_round > state.round
-        if receipt.stage == stage and receipt.contribution in stored and receipt.tokens and not barred:
-            norm = receipt.contribution_norm or 0.0
-            first.setdefault(receipt.contribution, (receipt.hotkey, receipt.tokens, norm))
-    median = statistics.median_low([norm for _, _, norm in first.values()]) if first else 0.0
-    return ClosedSet(
-        round=state.round,
-        stage=stage,
-        contributions=tuple(
-            Contributed(hotkey=hotkey, digest=name, tokens=tokens, factor=min(1.0, median / norm) if norm > 0 else 1.0)
-            for name, (hotkey, tokens, norm) in sorted(first.items())
-        ),
+    """The stage's closed set from this round's closes, in ledger order; members in quarantine are left out."""
+    closes = state.closes[state.round]
+    offers = [
+        Offer(
+            hotkey=receipt.hotkey,
+            digest=receipt.contribution,
+            tokens=receipt.tokens,
+            norm=receipt.contribution_norm or 0.0,
+            position=position,
+        )
+        for position, receipt in enumerate(closes.values())
+        if receipt.stage == stage and state.members[receipt.hotkey].barred_until_round <= state.round
+    ]
+    shares = close_set(offers, last_position=len(closes), readable=stored)
+    contributions = tuple(
+        Contributed(hotkey=share.hotkey, digest=share.digest, tokens=share.tokens, factor=share.factor)
+        for share in shares
     )
+    return ClosedSet(round=state.round, stage=stage, contributions=contributions)
 
 
 def _merge(state: RunState, outside: Outside) -> list[Body | Message]:
