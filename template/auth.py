@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from template.errors import ExpiredRequest, FutureRequest
 from template.values import Hotkey
 
 MAX_AGE_S = 10.0
@@ -68,3 +69,19 @@ class NonceStore(Protocol):
     def check_and_store(self, hotkey_ss58: str, nonce_ns: int) -> bool:
         """True, and remembered, when this pair is new; False when it was seen."""
         ...
+
+
+def check_age(delta_s: float) -> None:
+    """Refuse a request whose time is `delta_s` from ours (negative: in the past), by how much it is off."""
+    if delta_s < -MAX_AGE_S:
+        raise ExpiredRequest(
+            f"expected a request made within the last {MAX_AGE_S:g} s, found one dated {-delta_s:.1f} s ago; "
+            "sign each attempt anew and set the clock (timedatectl set-ntp true)",
+            delta_s=delta_s,
+        )
+    if delta_s > ALLOWED_SKEW_S:
+        raise FutureRequest(
+            f"expected a request dated at most {ALLOWED_SKEW_S:g} s ahead, found {delta_s:.1f} s; "
+            "set the clock (timedatectl set-ntp true)",
+            delta_s=delta_s,
+        )
