@@ -74,7 +74,7 @@ class SqlLedger:
             event = make_event(body, n=n, previous=root, time_ms=time_ms)
             events.append(event)
             n, root = n + 1, event.digest
-        rows = [
+        rows: list[dict[str, object]] = [
             {"n": event.n, "digest": digest, "message": _message(event), "data": canonical(event).decode()}
             for event, digest in zip(events, [*(later.previous for later in events[1:]), root], strict=True)
         ]
@@ -84,7 +84,8 @@ class SqlLedger:
 
     def copy(self, events: Sequence[Event]) -> None:
         """Append events of another copy of this log. Raises LedgerError unless they continue it."""
-        rows, n, root = [], self._count, self._root
+        rows: list[dict[str, object]] = []
+        n, root = self._count, self._root
         for event in events:
             if event.n != n or event.previous != root:
                 raise LedgerError(f"expected event {n} of this log, found event {event.n} of another; start a new copy")

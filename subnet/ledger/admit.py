@@ -17,6 +17,7 @@ from subnet.wire.messages import (
     Checkpoint,
     Delivery,
     Join,
+    Leave,
     Merged,
     Message,
     Receipt,
@@ -83,6 +84,14 @@ def _join(state: RunState, signed: Signed, message: Join, door: Door) -> None:
         raise RefusedError("expected a miner, found the orchestrator's own hotkey; use another hotkey to mine")
     if message.memory_bytes < 0:
         raise RefusedError(f"expected a memory size, found {message.memory_bytes}; send the bytes available")
+
+
+def _leave(state: RunState, signed: Signed, message: Leave, door: Door) -> None:
+    _author(signed, message.hotkey)
+    if message.hotkey not in state.members:
+        raise RefusedError(
+            f"expected a member to leave, found {message.hotkey}, who never joined; nothing is to be done"
+        )
 
 
 def _receipt(state: RunState, signed: Signed, message: Receipt, door: Door) -> None:
@@ -184,6 +193,7 @@ def _checkpoint(state: RunState, signed: Signed, message: Checkpoint, door: Door
 
 _RULES: dict[str, Callable[..., None]] = {
     "join": _join,
+    "leave": _leave,
     "receipt": _receipt,
     "merged": _merged,
     "seen": _seen,

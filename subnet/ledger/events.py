@@ -115,7 +115,7 @@ class ClosedSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="left"):
-    """A miner is gone (said goodbye, was deregistered, or is silent); it may join again."""
+    """A miner lost its registration; it may register and join again."""
 
     hotkey: str
     reason: str

@@ -27,7 +27,19 @@ from subnet.ledger.events import (
     StepEnd,
 )
 from subnet.ledger.state import Member, RoundStats, RunState, StepState
-from subnet.wire.messages import KINDS, Checkpoint, Join, Merged, Plan, Receipt, Seen, Verdict, Wiring, read_signed
+from subnet.wire.messages import (
+    KINDS,
+    Checkpoint,
+    Join,
+    Leave,
+    Merged,
+    Plan,
+    Receipt,
+    Seen,
+    Verdict,
+    Wiring,
+    read_signed,
+)
 
 
 def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
@@ -150,6 +162,10 @@ def _join(state: RunState, message: Join, event: Event) -> None:
     state.pending.pop(message.hotkey, None)
 
 
+def _leave(state: RunState, message: Leave, event: Event) -> None:
+    state.members[message.hotkey].active = False
+
+
 def _wiring(state: RunState, message: Wiring, event: Event) -> None:
     digest = event.body.signed.digest if isinstance(event.body, Said) else ""
     state.current = StepState(wiring=message, wiring_digest=digest, begun_ms=event.time_ms)
@@ -208,6 +224,7 @@ _STATED: dict[type, Callable[[RunState, Any, Event], None]] = {
 
 _SAID: dict[type, Callable[[RunState, Any, Event], None]] = {
     Join: _join,
+    Leave: _leave,
     Wiring: _wiring,
     Plan: _plan,
     Receipt: _receipt,

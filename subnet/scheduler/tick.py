@@ -14,6 +14,7 @@ from subnet.ledger.events import (
     ClosedSet,
     Contributed,
     Done,
+    Left,
     Manifest,
     RoundBegin,
     RoundClose,
@@ -49,7 +50,12 @@ def tick(state: RunState, outside: Outside) -> list[Body | Message]:
     """The entries to append now; none when there is nothing to decide yet."""
     orders: list[Body | Message] = []
     if state.phase != "done":
-        orders += assign(state, alive=outside.alive)
+        orders += [
+            Left(hotkey=member.hotkey, reason="deregistered")
+            for member in state.members.values()
+            if member.active and member.hotkey not in state.roster
+        ]
+        orders += [] if orders else assign(state, alive=outside.alive)
     if orders:
         return orders
     return _PHASES[state.phase](state, outside)

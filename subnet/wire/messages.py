@@ -55,6 +55,13 @@ class Join(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     time_ms: int
 
 
+class Leave(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A miner stops on purpose: it is not planned for until it joins again."""
+
+    hotkey: str
+    time_ms: int
+
+
 class Free(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A replica that may be wired into a lane: its identity, speed class and the steps it has waited."""
 
@@ -228,7 +235,7 @@ class Head(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 KINDS: dict[str, type[Message]] = {
     kind.__name__.lower(): kind
-    for kind in (Join, Wiring, Plan, Delivery, Receipt, Merged, Seen, Verdict, Checkpoint, Position, Head)
+    for kind in (Join, Leave, Wiring, Plan, Delivery, Receipt, Merged, Seen, Verdict, Checkpoint, Position, Head)
 }
 
 

@@ -1,0 +1,222 @@
+"""A node's way to the orchestrator: say something and get its acknowledgement, follow the ledger, use the store.
+
+Retries what is temporary with growing pauses, each time signed anew, until the caller's patience is over. Everything
+between a node and the orchestrator is started here, by the node. Decides nothing about training.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from subnet.canonical import canonical, digest, parse
+from subnet.config import RunConfig
+from subnet.edges.blobs import check_blob
+from subnet.errors import EvidenceError, MessageError, UnreachableError
+from subnet.ledger.events import Event
+from subnet.wire.messages import Head, Message, Position, Signed, check_signed, make_signed
+from template.auth import Signer, Verifier
+from template.errors import PeerRefused, TransportError
+from template.transport import Transport
+
+T = TypeVar("T")
+
+ROUTES = {
+    "join": "/v1/join",
+    "leave": "/v1/leave",
+    "receipt": "/v1/receipts",
+    "merged": "/v1/merged",
+    "seen": "/v1/seen",
+    "verdict": "/v1/verdicts",
+    "checkpoint": "/v1/checkpoints",
+}
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 3.0
+PATIENCE_S = 120.0
+REQUEST_S = 20.0
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the orchestrator states about its run: the canonical configuration and its own hotkey."""
+
+    config: str
+    run_id: str
+    orchestrator: str
+    netuid: int
+
+
+class LedgerPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Events from some number on, and the signed head of the whole log."""
+
+    head: Signed
+    events: tuple[Event, ...]
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The events that concern one miner, where to go on from, and the addresses of the replicas in its plans."""
+
+    following: int
+    events: tuple[Event, ...]
+    peers: dict[str, str]
+
+
+class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a joining or returning miner stands: what it needs to go on from event `following`."""
+
+    following: int
+    phase: str
+    round: int
+    stage: int | None
+    from_round: int
+    head: str
+    root: str
+    root_steps: int
+    opened_round: int
+    events: tuple[Event, ...]  # the manifests, the current round and what is still to be done in it
+
+
+def temporary(error: TransportError) -> bool:
+    """Whether the same request may work later: no answer, or an answer that the other side is not ready."""
+    return not isinstance(error, PeerRefused) or error.status >= 500 or error.status == 429
+
+
+async def retried(attempt: Callable[[], Awaitable[T]], *, what: str, patience_s: float = PATIENCE_S) -> T:
+    """Run `attempt` until it works. Raises its own error when that is final, UnreachableError when patience is over."""
+    clock = asyncio.get_running_loop().time
+    pause_s, end_s = FIRST_PAUSE_S, clock() + patience_s
+    while True:
+        try:
+            return await attempt()
+        except TransportError as error:
+            if not temporary(error):
+                raise
+            if clock() + pause_s > end_s:
+                raise UnreachableError(f"expected {what} within {patience_s:.0f} s; {error}") from error
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+class RunClient:
+    """One node's requests to the orchestrator at `peer`, whose hotkey is `orchestrator`."""
+
+    def __init__(
+        self, transport: Transport, peer: str, orchestrator: str, *, signer: Signer, verifier: Verifier
+    ) -> None:
+        self.transport = transport
+        self.peer = peer
+        self.orchestrator = orchestrator
+        self.signer = signer
+        self.verifier = verifier
+
+    async def facts(self, *, patience_s: float = PATIENCE_S) -> RunConfig:
+        """The run's configuration. Raises MessageError when the orchestrator is not the one that was looked for."""
+
+        async def ask() -> RunFacts:
+            response = await self.transport.request("GET", self.peer, "/v1/config", timeout_s=REQUEST_S)
+            return parse(response.body, RunFacts)
+
+        facts = await retried(ask, what=f"the orchestrator at {self.peer} to answer", patience_s=patience_s)
+        config = parse(facts.config.encode(), RunConfig)
+        if facts.orchestrator != self.orchestrator or facts.run_id != config.run_id:
+            raise MessageError(
+                f"expected the orchestrator {self.orchestrator}, found {facts.orchestrator} at {self.peer}; "
+                "check the subnet and its owner's endpoint"
+            )
+        return config
+
+    async def say(self, message: Message, *, patience_s: float = PATIENCE_S) -> int:
+        """Sign a message and have it logged; the number of its event, by the orchestrator's signed word."""
+        signed = make_signed(message, self.signer)
+        return await self.relay(signed, patience_s=patience_s)
+
+    async def relay(self, signed: Signed, *, patience_s: float = PATIENCE_S) -> int:
+        """Have a signed message logged, one's own or another's; the number of its event."""
+        body = canonical(signed)
+        target = f"{ROUTES[signed.kind]}?digest={digest(body)}&length={len(body)}"
+
+        async def send() -> Signed:
+            response = await self.transport.request(
+                "POST", self.peer, target, body=body, receiver=self.orchestrator, timeout_s=REQUEST_S
+            )
+            return parse(response.body, Signed)
+
+        answer = await retried(send, what=f"the orchestrator to log a {signed.kind}", patience_s=patience_s)
+        position = self._spoken(answer, Position)
+        if position.digest != signed.digest:
+            raise MessageError(
+                f"expected an acknowledgement of {signed.digest[:12]}, found {position.digest[:12]}; ask again"
+            )
+        return position.event
+
+    async def ledger(self, first: int, *, wait_s: float = 0.0) -> tuple[Head, tuple[Event, ...]]:
+        """Events from `first` on (waiting up to `wait_s` for one), and the head that covers them."""
+
+        async def ask() -> LedgerPage:
+            target = f"/v1/ledger?from={first}&wait_s={wait_s:g}"
+            response = await self.transport.request("GET", self.peer, target, timeout_s=REQUEST_S + wait_s)
+            return msgspec.json.decode(response.body, type=LedgerPage)
+
+        page = await retried(ask, what="the orchestrator to send its ledger")
+        return self._spoken(page.head, Head), page.events
+
+    async def orders(self, first: int, *, wait_s: float) -> Orders:
+        """What this miner is to do, from event `first` on (waiting up to `wait_s`)."""
+
+        async def ask() -> Orders:
+            target = f"/v1/plans?from={first}&wait_s={wait_s:g}"
+            response = await self.transport.request(
+                "GET", self.peer, target, receiver=self.orchestrator, timeout_s=REQUEST_S + wait_s
+            )
+            return msgspec.json.decode(response.body, type=Orders)
+
+        return await retried(ask, what="plans from the orchestrator")
+
+    async def brief(self) -> Brief:
+        """Where this miner stands, after it joined."""
+
+        async def ask() -> Brief:
+            response = await self.transport.request(
+                "GET", self.peer, "/v1/brief", receiver=self.orchestrator, timeout_s=REQUEST_S
+            )
+            return msgspec.json.decode(response.body, type=Brief)
+
+        return await retried(ask, what="the orchestrator to tell where this miner stands")
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Put bytes into the run's store under their digest or root."""
+        target = f"/v1/blobs/{name}?length={len(data)}"
+
+        async def send() -> None:
+            await self.transport.request(
+                "PUT", self.peer, target, body=data, receiver=self.orchestrator, timeout_s=REQUEST_S + len(data) / 1e6
+            )
+
+        await retried(send, what="the run's store to take a blob")
+
+    async def get(self, name: str, *, limit_bytes: int) -> bytes:
+        """Bytes from the run's store, verified."""
+        return await fetch_blob(self.transport, self.peer, f"/v1/blobs/{name}", name, limit_bytes=limit_bytes)
+
+    def _spoken(self, signed: Signed, kind: type[T]) -> T:
+        if signed.hotkey != self.orchestrator:
+            raise MessageError(
+                f"expected an answer signed by {self.orchestrator}, found {signed.hotkey}; do not rely on it"
+            )
+        return check_signed(signed, kind, self.verifier)  # type: ignore[type-var]
+
+
+async def fetch_blob(
+    transport: Transport, peer: str, target: str, name: str, *, limit_bytes: int, patience_s: float = 30.0
+) -> bytes:
+    """Download bytes and check them against their name. Raises TransportError kinds, or EvidenceError."""
+
+    async def ask() -> bytes:
+        parts = [part async for part in transport.download(peer, target, limit_bytes=limit_bytes)]
+        return b"".join(parts)
+
+    data = await retried(ask, what=f"{peer} to send {name[:12]}", patience_s=patience_s)
+    if not data:
+        raise EvidenceError(f"expected the bytes of {name[:12]} from {peer}, found none; ask another source")
+    check_blob(name, data)
+    return data

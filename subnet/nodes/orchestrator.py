@@ -1,0 +1,235 @@
+"""The orchestrator: keeps the ledger, and does what `tick` decides. It trains nothing and never imports torch.
+
+Its state is the fold of its ledger. Whoever waits for news is woken after every append. What it says to one miner or
+to everybody is in `subnet.nodes.orchestrator_routes`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from subnet.canonical import canonical
+from subnet.config import RunConfig
+from subnet.edges.blobs import BlobStore
+from subnet.edges.ledger import SqlLedger
+from subnet.errors import LedgerError, RefusedError
+from subnet.ledger.admit import Door, admit
+from subnet.ledger.events import Begin, Body, Commitment, Event, Manifest, Roster, RosterEntry, Said
+from subnet.ledger.fold import apply, fold
+from subnet.ledger.record import Record, make_record
+from subnet.ledger.state import RunState
+from subnet.scheduler.tick import Outside, tick
+from subnet.wire.messages import KINDS, WIRE_VERSION, Head, Message, Signed, check_signed, make_signed
+from template.auth import Signer, Verifier
+from template.chain import Chain
+from template.errors import ChainError
+from template.values import ChainView
+
+log = logging.getLogger("strata.orchestrator")
+
+ALIVE_S = 12.0  # a miner that has not asked for this long is not planned for
+LOOK_S = 0.25  # the longest pause between two looks at what is to be decided
+CHAIN_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """When the first round may begin: this many miners have joined, or this long was waited since the first."""
+
+    num_miners: int
+    patience_s: float
+
+
+class Orchestrator:
+    """One run on one subnet."""
+
+    def __init__(
+        self, chain: Chain, ledger: SqlLedger, *, store: BlobStore, signer: Signer, verifier: Verifier, start: Start
+    ) -> None:
+        self.chain = chain
+        self.ledger = ledger
+        self.store = store
+        self.signer = signer
+        self.verifier = verifier
+        self.start = start
+        self.view: ChainView | None = None
+        self.events: list[Event] = []
+        self.polled: dict[str, float] = {}  # hotkey -> when it last asked, by the monotonic clock
+        self._news = asyncio.Event()
+        self._first_join_s: float | None = None
+        self._state: RunState | None = None
+
+    @property
+    def state(self) -> RunState:
+        """The fold of the ledger."""
+        assert self._state is not None, "open() comes first"
+        return self._state
+
+    async def open(self, run: RunConfig) -> None:
+        """Begin a new ledger, or go on from the one that is there. Raises LedgerError when that is another run's."""
+        if self.ledger.count == 0:
+            config = canonical(run).decode()
+            begin = Begin(config=config, orchestrator=self.signer.hotkey, netuid=self.chain.netuid)
+            self.ledger.append([begin], time_ms=now_ms())
+        self.events = self.ledger.events()
+        self._state = fold(self.events)
+        if self.state.config.run_id != run.run_id or self.state.orchestrator != self.signer.hotkey:
+            raise LedgerError(
+                f"expected a ledger of run {run.run_id[:12]} by {self.signer.hotkey}, found run "
+                f"{self.state.config.run_id[:12]} by {self.state.orchestrator}; use another --data-dir"
+            )
+        await self.look_at_chain()
+
+    async def run(self) -> None:
+        """Decide and watch the chain until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._decide())
+            tasks.create_task(self._watch_chain())
+
+    async def _decide(self) -> None:
+        while True:
+            orders = tick(self.state, self.outside())
+            if orders:
+                self.append(orders)
+                await asyncio.sleep(0)
+            else:
+                await self.news(LOOK_S)
+
+    def outside(self) -> Outside:
+        """What `tick` needs besides the ledger."""
+        assert self.view is not None
+        clock = time.monotonic()
+        alive = frozenset(hotkey for hotkey, at in self.polled.items() if clock - at < ALIVE_S)
+        committed = {r.contribution for r in self.state.closes.get(self.state.round, {}).values() if r.contribution}
+        return Outside(
+            now_ms=now_ms(),
+            block=self.view.block,
+            block_hash=self.view.block_hash,
+            alive=alive,
+            stored=frozenset(name for name in committed if self.store.has(name)),
+            enough=self._enough(clock, len(alive)),
+        )
+
+    def _enough(self, clock_s: float, num_alive: int) -> bool:
+        if self.state.members and self._first_join_s is None:
+            self._first_join_s = clock_s
+        waited_s = clock_s - self._first_join_s if self._first_join_s is not None else 0.0
+        return num_alive >= self.start.num_miners or waited_s > self.start.patience_s
+
+    def append(self, entries: Sequence[Body | Message | Signed]) -> list[Event]:
+        """Log entries (messages are signed first), fold them, and wake everybody who waits."""
+        bodies = [Said(signed=_signed(e, self.signer)) if isinstance(e, Message | Signed) else e for e in entries]
+        events = self.ledger.append(bodies, time_ms=now_ms())
+        for event in events:
+            apply(self.state, event)
+            log.info("event=%d kind=%s", event.n, _kind(event.body))
+        self.events.extend(events)
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+        return events
+
+    async def news(self, wait_s: float) -> None:
+        """Return after the next append, or after `wait_s`."""
+        try:
+            await asyncio.wait_for(self._news.wait(), wait_s)
+        except TimeoutError:
+            return
+
+    def log_message(self, signed: Signed) -> int:
+        """Admit a signed message and log it; the number of its event. The same message again gives the same number.
+
+        Raises RefusedError or MessageError, and logs nothing, when it may not be appended.
+        """
+        known = self.ledger.position(signed.digest)
+        if known is not None:
+            return known
+        if signed.kind not in KINDS:
+            raise RefusedError(f"expected a message of a known kind, found {signed.kind!r}; check the sender's version")
+        check_signed(signed, KINDS[signed.kind], self.verifier)
+        assert self.view is not None
+        door = Door(now_ms=now_ms(), block=self.view.block, root_at=self.ledger.root_at, verifier=self.verifier)
+        admit(self.state, signed, door)
+        return self.append([signed])[0].n
+
+    def head(self) -> Signed:
+        """The signed head of the ledger as it is now."""
+        head = Head(
+            version=WIRE_VERSION,
+            run_id=self.state.config.run_id,
+            root=self.state.root,
+            count=self.state.count,
+            time_ms=now_ms(),
+        )
+        return make_signed(head, self.signer)
+
+    async def _watch_chain(self) -> None:
+        """Follow the chain: roster, block hashes for wirings, and the record of each round."""
+        while True:
+            try:
+                assert self.view is not None
+                await self.chain.wait_for_block(self.view.block + 1)
+                await self.look_at_chain()
+                await self._commit_round()
+            except ChainError as error:
+                log.warning("chain=waiting reason=%r", str(error))
+                await asyncio.sleep(CHAIN_PAUSE_S)
+
+    async def look_at_chain(self) -> None:
+        """Read the chain at its latest finalised block; log the roster when it changed."""
+        self.view = await self.chain.view()
+        entries = tuple(
+            RosterEntry(
+                uid=neuron.uid,
+                hotkey=neuron.hotkey,
+                coldkey=neuron.coldkey,
+                stake_rao=neuron.stake_rao,
+                permit=neuron.validator_permit,
+            )
+            for neuron in self.view.neurons
+        )
+        if _identities(entries) != _identities(tuple(self.state.roster.values())):
+            self.append([Roster(block=self.view.block, block_hash=self.view.block_hash, entries=entries)])
+
+    async def _commit_round(self) -> None:
+        """Commit the ledger's root on the chain once per manifest, and log where the commitment stands."""
+        manifests = [event.body for event in self.events if isinstance(event.body, Manifest)]
+        if len(self.state.commitments) >= len(manifests):
+            return
+        record = Record(
+            run_id=self.state.config.run_id,
+            round=manifests[len(self.state.commitments)].round,
+            root=self.state.root,
+            count=self.state.count,
+        )
+        done = await self.chain.commit(make_record(record))
+        self.append(
+            [
+                Commitment(
+                    round=record.round,
+                    root=record.root,
+                    count=record.count,
+                    block=done.block or 0,
+                    extrinsic_index=done.extrinsic_index or 0,
+                )
+            ]
+        )
+
+
+def _signed(entry: Message | Signed, signer: Signer) -> Signed:
+    return entry if isinstance(entry, Signed) else make_signed(entry, signer)
+
+
+def _identities(entries: tuple[RosterEntry, ...]) -> set[tuple[int, str, str, bool]]:
+    """What makes a new roster worth logging; stake alone moves every block."""
+    return {(entry.uid, entry.hotkey, entry.coldkey, entry.permit) for entry in entries}
+
+
+def _kind(body: Body) -> str:
+    return body.signed.kind if isinstance(body, Said) else type(body).__name__.lower()
+
+
+def now_ms() -> int:
+    """Unix time in whole milliseconds."""
+    return time.time_ns() // 1_000_000

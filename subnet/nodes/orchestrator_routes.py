@@ -1,0 +1,240 @@
+"""What the orchestrator answers: messages in, plans and ledger out, the run's store. One small handler per route.
+
+Every route that changes something is signed, and is refused before its body is read where the target alone shows that
+it may not pass. Decides nothing; see `subnet.scheduler`.
+"""
+
+import time
+
+import msgspec
+
+from subnet.canonical import canonical, parse
+from subnet.errors import (
+    EvidenceError,
+    FrameError,
+    InputError,
+    LedgerError,
+    MessageError,
+    PeerError,
+    RefusedError,
+    StoreError,
+)
+from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, RoundBegin, RoundClose, Said
+from subnet.model.cost import parameters, spans
+from subnet.nodes.client import ROUTES, Brief, LedgerPage, Orders, RunFacts
+from subnet.nodes.orchestrator import Orchestrator
+from subnet.wire.messages import WIRE_VERSION, Plan, Position, Signed, make_signed, read_signed
+from template.errors import RefusedRequest
+from template.transport import Handler, Incoming, Reply, Route
+from template.web import Refusals
+
+MESSAGE_LIMIT_BYTES = 1 << 20
+PAGE_EVENTS = 500
+LONGEST_WAIT_S = 10.0
+FLOAT_BYTES = 4
+
+REFUSALS: Refusals = {
+    MessageError: (400, "malformed"),
+    FrameError: (400, "malformed_frame"),
+    InputError: (422, "bad_input"),
+    EvidenceError: (400, "bad_evidence"),
+    RefusedError: (409, "refused"),
+    PeerError: (400, "refused"),
+    LedgerError: (404, "not_found"),
+    StoreError: (404, "not_found"),
+}
+
+
+def routes(node: Orchestrator) -> list[Route]:
+    """All routes but the board's."""
+    doors = _Doors(node)
+    said = [Route(method="POST", path=path, handler=doors.message(kind)) for kind, path in ROUTES.items()]
+    return [
+        *said,
+        Route(method="GET", path="/v1/config", handler=doors.config, signed=False),
+        Route(method="GET", path="/v1/ledger", handler=doors.ledger, signed=False),
+        Route(method="GET", path="/v1/plans", handler=doors.plans),
+        Route(method="GET", path="/v1/brief", handler=doors.brief),
+        Route(method="GET", path="/v1/blobs/{name}", handler=doors.get_blob, signed=False),
+        Route(method="PUT", path="/v1/blobs/{name}", handler=doors.put_blob),
+    ]
+
+
+class _Doors:
+    """The handlers of one orchestrator."""
+
+    def __init__(self, node: Orchestrator) -> None:
+        self._node = node
+
+    async def config(self, request: Incoming) -> Reply:
+        state = self._node.state
+        facts = RunFacts(
+            config=canonical(state.config).decode(),
+            run_id=state.config.run_id,
+            orchestrator=state.orchestrator,
+            netuid=state.netuid,
+        )
+        return _json(facts)
+
+    def message(self, kind: str) -> Handler:
+        """The handler for one kind of signed message."""
+
+        async def handle(request: Incoming) -> Reply:
+            caller = self._registered(request)
+            length_bytes = _whole(request, "length", limit=MESSAGE_LIMIT_BYTES)
+            body = await request.body(length_bytes=length_bytes, digest=request.query.get("digest", ""))
+            signed = parse(body, Signed)
+            if signed.kind != kind:
+                raise MessageError(f"expected a {kind} on this route, found a {signed.kind}; use the route of its kind")
+            if kind == "join" and signed.hotkey not in self._node.state.roster:
+                await self._node.look_at_chain()
+            event = self._node.log_message(signed)
+            self._node.polled[caller] = time.monotonic()
+            if kind == "leave":
+                self._node.polled.pop(signed.hotkey, None)
+            position = Position(
+                version=WIRE_VERSION, run_id=self._node.state.config.run_id, digest=signed.digest, event=event
+            )
+            return _json(make_signed(position, self._node.signer))
+
+        return handle
+
+    async def ledger(self, request: Incoming) -> Reply:
+        first = _whole(request, "from", limit=1 << 53)
+        if first >= self._node.state.count:
+            await self._node.news(_wait_s(request))
+        events = tuple(self._node.events[first : first + PAGE_EVENTS])
+        return _json(LedgerPage(head=self._node.head(), events=events))
+
+    async def plans(self, request: Incoming) -> Reply:
+        """What concerns the caller, from event `from` on; waits for the first such event."""
+        caller, first = self._member(request), _whole(request, "from", limit=1 << 53)
+        end_s = time.monotonic() + _wait_s(request)
+        while True:
+            self._node.polled[caller] = time.monotonic()
+            events = tuple(event for event in self._node.events[first:] if self._concerns(event, caller))
+            left_s = end_s - time.monotonic()
+            if events or left_s <= 0:
+                break
+            first = self._node.state.count
+            await self._node.news(left_s)
+        return _json(Orders(following=self._node.state.count, events=events, peers=self._peers(events)))
+
+    async def brief(self, request: Incoming) -> Reply:
+        """Where the caller stands, and the orders of this round that it may still have to follow."""
+        caller, state = self._member(request), self._node.state
+        member = state.members[caller]
+        return _json(
+            Brief(
+                following=state.count,
+                phase=state.phase,
+                round=state.round,
+                stage=member.stage,
+                from_round=member.from_round,
+                head=member.head,
+                root=member.state_root,
+                root_steps=member.root_steps,
+                opened_round=member.opened_round,
+                events=tuple(event for event in self._node.events if self._still_open(event, caller)),
+            )
+        )
+
+    def _still_open(self, event: Event, caller: str) -> bool:
+        state, body = self._node.state, event.body
+        if isinstance(body, Manifest):
+            return body.round >= state.round
+        if isinstance(body, RoundBegin | RoundClose | ClosedSet):
+            return body.round == state.round and self._concerns(event, caller)
+        return isinstance(body, Done)
+
+    def _concerns(self, event: Event, caller: str) -> bool:
+        body = event.body
+        if isinstance(body, Said):
+            return body.signed.kind == "plan" and caller in read_signed(body.signed, Plan).path
+        if isinstance(body, Assign):
+            return body.hotkey == caller
+        if isinstance(body, ClosedSet):
+            return body.stage == self._node.state.members[caller].stage
+        return isinstance(body, Manifest | RoundBegin | RoundClose | Done)
+
+    def _peers(self, events: tuple[Event, ...]) -> dict[str, str]:
+        bodies = [event.body for event in events]
+        plans = [read_signed(body.signed, Plan) for body in bodies if isinstance(body, Said)]
+        members = self._node.state.members
+        return {hotkey: members[hotkey].address for plan in plans for hotkey in plan.path}
+
+    async def get_blob(self, request: Incoming) -> Reply:
+        return Reply(body=self._node.store.get(request.path["name"]))
+
+    async def put_blob(self, request: Incoming) -> Reply:
+        """Take a committed contribution from its author, or a public state from the publisher."""
+        caller, name = self._registered(request), request.path["name"]
+        limit = self._expected_bytes(caller, name)
+        length_bytes = _whole(request, "length", limit=limit)
+        data = await request.body(length_bytes=length_bytes)
+        self._node.store.put_named(name, data)
+        return Reply(body=b"{}", content_type="application/json")
+
+    def _expected_bytes(self, caller: str, name: str) -> int:
+        """The size that this caller may store under this name. Raises RefusedRequest when it may store nothing."""
+        state = self._node.state
+        sizes = [FLOAT_BYTES * parameters(state.config, span) for span in spans(state.config)]
+        if caller == state.orchestrator:
+            return 2 * max(sizes)
+        for closes in state.closes.values():
+            receipt = closes.get(caller)
+            if receipt is not None and receipt.contribution == name:
+                return sizes[receipt.stage]
+        raise RefusedRequest(
+            f"expected a blob that {caller} has committed in a close, found {name[:12]}; send the close first",
+            word="not_planned",
+            status=403,
+        )
+
+    def _registered(self, request: Incoming) -> str:
+        assert request.caller is not None
+        hotkey, state = request.caller.hotkey, self._node.state
+        if hotkey not in state.roster and hotkey != state.orchestrator and self._unknown(hotkey):
+            raise RefusedRequest(
+                f"expected a hotkey registered on subnet {state.netuid}, found {hotkey}; run strata register",
+                word="unregistered",
+                status=403,
+            )
+        return hotkey
+
+    def _unknown(self, hotkey: str) -> bool:
+        view = self._node.view
+        return view is None or view.neuron(hotkey) is None
+
+    def _member(self, request: Incoming) -> str:
+        hotkey = self._registered(request)
+        if hotkey not in self._node.state.members:
+            raise RefusedRequest(
+                f"expected a member of the run, found {hotkey}; join first", word="no_member", status=403
+            )
+        return hotkey
+
+
+def _json(value: msgspec.Struct) -> Reply:
+    return Reply(body=canonical(value), content_type="application/json")
+
+
+def _whole(request: Incoming, name: str, *, limit: int) -> int:
+    """A whole number of the query. Raises RefusedRequest when it is missing, malformed or above the limit."""
+    text = request.query.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > limit:
+        raise RefusedRequest(
+            f"expected {name} as a whole number up to {limit}, found {text[:40]!r}; correct the request",
+            word="malformed",
+            status=400,
+        )
+    return int(text)
+
+
+def _wait_s(request: Incoming) -> float:
+    text = request.query.get("wait_s", "0")
+    try:
+        wait_s = float(text)
+    except ValueError:
+        wait_s = 0.0
+    return min(max(wait_s, 0.0), LONGEST_WAIT_S) if wait_s == wait_s else 0.0
