@@ -17,11 +17,8 @@ Flat = Float32[np.ndarray, " parameters"]
 def outer_step(parameters: Flat, momentum: Flat, gradient: Flat, outer: OuterConfig) -> tuple[Flat, Flat]:
     """The next parameters and the next momentum buffer; the first buffer is zeros. The arguments stay as they are.
 
-    Raises InputError when sizes differ or the result is not finite.
+    All three are of one size. Raises InputError when the result is not finite.
     """
-    sizes = (parameters.size, momentum.size, gradient.size)
-    if len(set(sizes)) != 1:
-        raise InputError(f"expected parameters, momentum and gradient of one size, found {sizes}; check the manifest")
     mu, lr = np.float32(outer.momentum), np.float32(outer.lr)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         next_momentum = np.add(np.multiply(momentum, mu), gradient)
