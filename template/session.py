@@ -1,0 +1,170 @@
+"""One live session to a remote chain, and what is done when it dies. Knows no SDK: it is handed how to connect.
+
+A read is tried again on a new session. A write is sent again only for a passing fault, and only when a look at the
+chain shows that it has not landed: its fate may be unknown. Every wait has a deadline.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from template.errors import BaseNeuronError, ChainBusy, ChainUnreachable
+from template.values import Submitted
+
+log = logging.getLogger("template.session")
+
+CONNECT_DEADLINE_S = 15.0
+READ_DEADLINE_S = 20.0
+CLOSE_DEADLINE_S = 2.0
+ATTEMPTS = 3
+READ_PAUSE_S = 0.2
+WRITE_DEADLINE_BLOCKS = 12
+
+
+class Session(Protocol):
+    """What has to be connected and closed."""
+
+    async def connect(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def block_time_s(self) -> float: ...
+
+    async def finalised(self) -> int: ...
+
+
+S = TypeVar("S", bound=Session)
+T = TypeVar("T")
+
+
+class Sessions(Generic[S]):
+    """The live session, or a new one. `faults` are the classes that `translate` turns into ours."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        make: Callable[[], S],
+        *,
+        faults: tuple[type[Exception], ...],
+        translate: Callable[[BaseException, str], BaseNeuronError],
+    ) -> None:
+        self.endpoint = endpoint
+        self._make = make
+        self._faults: tuple[type[Exception], ...] = (BaseNeuronError, *faults, OSError, TimeoutError)
+        self._translate = translate
+        self._connecting = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self._live: S | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def read(self, doing: str, read: Callable[[S], Awaitable[T]]) -> T:
+        """One read, tried again on a new session when this one is dead."""
+        for attempt in range(1, ATTEMPTS + 1):
+            session = await self._session()
+            try:
+                async with asyncio.timeout(READ_DEADLINE_S):
+                    return await read(session)
+            except self._faults as error:
+                fault = self._fault(error, doing)
+                if not isinstance(fault, ChainUnreachable) or attempt == ATTEMPTS:
+                    raise fault from error
+                log.info("read failed doing=%r attempt=%d error=%s", doing, attempt, fault)
+                self._drop(session)
+                await asyncio.sleep(READ_PAUSE_S * attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def write(
+        self,
+        doing: str,
+        send: Callable[[S], Awaitable[Submitted]],
+        landed: Callable[[int], Awaitable[bool]],
+    ) -> Submitted:
+        """One write at a time, until it is finalised. `landed(start)` tells whether it is on the chain since then."""
+        async with self._writing:
+            start = await self.read("read the finalised block", lambda session: session.finalised())
+            block_time_s = await self.read("read the block time", lambda session: session.block_time_s())
+            for attempt in range(1, ATTEMPTS + 1):
+                session = await self._session()
+                try:
+                    async with asyncio.timeout(READ_DEADLINE_S + WRITE_DEADLINE_BLOCKS * block_time_s):
+                        return await send(session)
+                except self._faults as error:
+                    fault = self._fault(error, doing)
+                    if not isinstance(fault, ChainUnreachable | ChainBusy):
+                        raise fault from error
+                    log.info("write failed doing=%r attempt=%d error=%s", doing, attempt, fault)
+                    self._drop(session)  # and with it its memory of nonces, which may be stale
+                    await asyncio.sleep(block_time_s)
+                    if await landed(start):
+                        return Submitted(block=None, extrinsic_index=None, message="found on the chain")
+                    if attempt == ATTEMPTS:
+                        raise fault from error
+        raise AssertionError("the last attempt returns or raises")
+
+    async def close(self) -> None:
+        """Close the session and wait for those that were dropped."""
+        self._closed = True
+        if self._live is not None:
+            self._drop(self._live)
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=CLOSE_DEADLINE_S)
+
+    def _fault(self, error: BaseException, doing: str) -> BaseNeuronError:
+        if isinstance(error, BaseNeuronError):
+            return error
+        if isinstance(error, TimeoutError) and not str(error):
+            return ChainUnreachable(
+                f"could not {doing}: {self.endpoint} gave no answer in time; check the connection, or name another "
+                "node as a fallback"
+            )
+        return self._translate(error, doing)
+
+    async def _session(self) -> S:
+        async with self._connecting:
+            if self._closed:
+                raise ChainUnreachable("expected an open chain object, found a closed one; make a new one")
+            if self._live is None:
+                self._live = await self._connect()
+            return self._live
+
+    async def _connect(self) -> S:
+        session = self._make()
+        # A connect that is cancelled may leak its socket, so it is waited for, or left to end by itself.
+        connecting = asyncio.create_task(session.connect())
+        try:
+            done, _ = await asyncio.wait([connecting], timeout=CONNECT_DEADLINE_S)
+        except asyncio.CancelledError:
+            self._leave(session, connecting)
+            raise
+        if not done:
+            self._leave(session, connecting)
+            raise ChainUnreachable(
+                f"expected {self.endpoint} to answer within {CONNECT_DEADLINE_S:g} s, found silence; check the "
+                "address and the connection, or name another node as a fallback"
+            )
+        try:
+            connecting.result()
+        except self._faults as error:
+            raise self._fault(error, f"connect to {self.endpoint}") from error
+        return session
+
+    def _drop(self, session: S) -> None:
+        if self._live is session:
+            self._live = None
+            self._leave(session, None)
+
+    def _leave(self, session: S, connecting: "asyncio.Task[None] | None") -> None:
+        async def leave() -> None:
+            try:
+                if connecting is not None:
+                    await connecting
+                async with asyncio.timeout(CLOSE_DEADLINE_S):
+                    await session.close()
+            except self._faults as error:
+                log.debug("a dropped session ended with error=%s", error)
+
+        task = asyncio.create_task(leave())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
