@@ -37,7 +37,7 @@ class BlobStore(Protocol):
         ...
 
     def get_range(self, name: str, start: int, length_bytes: int) -> bytes:
-        """Part of the bytes, not verified; shorter where the blob ends."""
+        """Part of the bytes, not verified; shorter where the blob ends. Raises EvidenceError for a negative number."""
         ...
 
     def size(self, name: str) -> int:
@@ -65,11 +65,16 @@ def check_name(name: str) -> None:
 
 def check_blob(name: str, data: Bytes) -> None:
     """Raises EvidenceError unless `name` is the digest or the Merkle root of the bytes."""
-    if name not in (digest(data), merkle_root(data)):
+    if digest(data) != name and merkle_root(data) != name:
         raise EvidenceError(
             f"expected bytes of digest or root {name[:16]}, found {memoryview(data).nbytes} bytes of digest "
             f"{digest(data)[:16]}; fetch the blob again from another source"
         )
+
+
+def _check_range(start: int, length_bytes: int) -> None:
+    if start < 0 or length_bytes < 0:
+        raise EvidenceError(f"expected a range from 0 on, found {length_bytes} bytes from {start}; correct the request")
 
 
 def _missing(name: str) -> StoreError:
@@ -113,6 +118,7 @@ class MemoryBlobs:
         return self._blobs[name]
 
     def get_range(self, name: str, start: int, length_bytes: int) -> bytes:
+        _check_range(start, length_bytes)
         return self.get(name)[start : start + length_bytes]
 
     def size(self, name: str) -> int:
@@ -164,6 +170,7 @@ class LocalBlobs:
         return data
 
     def get_range(self, name: str, start: int, length_bytes: int) -> bytes:
+        _check_range(start, length_bytes)
         try:
             with self._path(name).open("rb") as file:
                 file.seek(start)
