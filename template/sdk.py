@@ -153,11 +153,7 @@ class SdkChain:
         )
 
     async def wait_for_block(self, number: int) -> int:
-        # Polled, because the SDK cannot resume a subscription over a dropped connection.
-        pause_s = min(2.0, await self._block_time_s() / 3)
-        while (reached := await self.block()) < number:
-            await asyncio.sleep(pause_s)
-        return reached
+        return await self._sessions.wait_for_block(number)
 
     async def burn_rao(self) -> int:
         price = await self._sessions.read("read the price", lambda session: session.client.subnets.burn(self._netuid))
@@ -285,9 +281,6 @@ class SdkChain:
         wait = served_at + int(limit or 0) - await self.block()
         if served_at and wait > 0:
             raise RateLimited(f"the endpoint was changed too recently; wait {wait} blocks", blocks_to_wait=wait)
-
-    async def _block_time_s(self) -> float:
-        return await self._sessions.read("read the block time", lambda session: session.block_time_s())
 
     async def _write(
         self,

@@ -125,7 +125,7 @@ def our_error(error: BaseException, doing: str) -> BaseNeuronError:
     """Our error for one of the SDK's, as one sentence with its remedy."""
     name, message = getattr(error, "name", None), str(error).strip() or type(error).__name__
     meaning = meaning_of(error)
-    text = f"could not {doing}: {' '.join(message.split()).rstrip('.')}"
+    text = f"could not {doing}: {' '.join(message.split()).partition('. ')[0].rstrip('.')}"
     if name and name not in message:
         text += f" ({name})"
     text += f"; {meaning.remedy}"

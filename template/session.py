@@ -19,6 +19,9 @@ READ_DEADLINE_S = 20.0
 CLOSE_DEADLINE_S = 2.0
 ATTEMPTS = 3
 READ_PAUSE_S = 0.2
+OUTAGE_PATIENCE_S = 120.0
+"""A wait for a block outlives an outage of the node of up to this long."""
+
 WRITE_DEADLINE_BLOCKS = 12
 
 
@@ -62,8 +65,9 @@ class Sessions(Generic[S]):
     async def read(self, doing: str, read: Callable[[S], Awaitable[T]]) -> T:
         """One read, tried again on a new session when this one is dead."""
         for attempt in range(1, ATTEMPTS + 1):
-            session = await self._session()
+            session = None
             try:
+                session = await self._session()
                 async with asyncio.timeout(READ_DEADLINE_S):
                     return await read(session)
             except self._faults as error:
@@ -86,8 +90,9 @@ class Sessions(Generic[S]):
             start = await self.read("read the finalised block", lambda session: session.finalised())
             block_time_s = await self.read("read the block time", lambda session: session.block_time_s())
             for attempt in range(1, ATTEMPTS + 1):
-                session = await self._session()
+                session = None
                 try:
+                    session = await self._session()
                     async with asyncio.timeout(READ_DEADLINE_S + WRITE_DEADLINE_BLOCKS * block_time_s):
                         return await send(session)
                 except self._faults as error:
@@ -102,6 +107,24 @@ class Sessions(Generic[S]):
                     if attempt == ATTEMPTS:
                         raise fault from error
         raise AssertionError("the last attempt returns or raises")
+
+    async def wait_for_block(self, number: int) -> int:
+        """Return once block `number` is finalised. Polled: a subscription would not survive a dropped connection."""
+        pause_s = min(2.0, await self.read("read the block time", lambda session: session.block_time_s()) / 3)
+        gone_since_s = None
+        while True:
+            try:
+                reached = await self.read("read the finalised block", lambda session: session.finalised())
+            except ChainUnreachable:
+                now_s = asyncio.get_running_loop().time()
+                gone_since_s = gone_since_s or now_s
+                if now_s - gone_since_s > OUTAGE_PATIENCE_S:
+                    raise
+            else:
+                gone_since_s = None
+                if reached >= number:
+                    return reached
+            await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
         """Close the session and wait for those that were dropped."""
@@ -150,8 +173,8 @@ class Sessions(Generic[S]):
             raise self._fault(error, f"connect to {self.endpoint}") from error
         return session
 
-    def _drop(self, session: S) -> None:
-        if self._live is session:
+    def _drop(self, session: S | None) -> None:
+        if session is not None and self._live is session:
             self._live = None
             self._leave(session, None)
 
