@@ -7,6 +7,7 @@ chain shows that it has not landed: its fate may be unknown. Every wait has a de
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from template.errors import BaseNeuronError, ChainBusy, ChainUnreachable
@@ -14,15 +15,19 @@ from template.values import Submitted
 
 log = logging.getLogger("template.session")
 
-CONNECT_DEADLINE_S = 15.0
-READ_DEADLINE_S = 20.0
-CLOSE_DEADLINE_S = 2.0
 ATTEMPTS = 3
-READ_PAUSE_S = 0.2
-OUTAGE_PATIENCE_S = 120.0
-"""A wait for a block outlives an outage of the node of up to this long."""
-
 WRITE_DEADLINE_BLOCKS = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long each wait may last. A wait for a block outlives an outage of the node of up to `outage_s`."""
+
+    connect_s: float = 15.0
+    read_s: float = 20.0
+    close_s: float = 2.0
+    pause_s: float = 0.2
+    outage_s: float = 120.0
 
 
 class Session(Protocol):
@@ -51,7 +56,9 @@ class Sessions(Generic[S]):
         *,
         faults: tuple[type[Exception], ...],
         translate: Callable[[BaseException, str], BaseNeuronError],
+        patience: Patience | None = None,
     ) -> None:
+        self._patience = patience or Patience()
         self.endpoint = endpoint
         self._make = make
         self._faults: tuple[type[Exception], ...] = (BaseNeuronError, *faults, OSError, TimeoutError)
@@ -68,7 +75,7 @@ class Sessions(Generic[S]):
             session = None
             try:
                 session = await self._session()
-                async with asyncio.timeout(READ_DEADLINE_S):
+                async with asyncio.timeout(self._patience.read_s):
                     return await read(session)
             except self._faults as error:
                 fault = self._fault(error, doing)
@@ -76,7 +83,7 @@ class Sessions(Generic[S]):
                     raise fault from error
                 log.info("read failed doing=%r attempt=%d error=%s", doing, attempt, fault)
                 self._drop(session)
-                await asyncio.sleep(READ_PAUSE_S * attempt)
+                await asyncio.sleep(self._patience.pause_s * attempt)
         raise AssertionError("the last attempt returns or raises")
 
     async def write(
@@ -93,7 +100,7 @@ class Sessions(Generic[S]):
                 session = None
                 try:
                     session = await self._session()
-                    async with asyncio.timeout(READ_DEADLINE_S + WRITE_DEADLINE_BLOCKS * block_time_s):
+                    async with asyncio.timeout(self._patience.read_s + WRITE_DEADLINE_BLOCKS * block_time_s):
                         return await send(session)
                 except self._faults as error:
                     fault = self._fault(error, doing)
@@ -118,7 +125,7 @@ class Sessions(Generic[S]):
             except ChainUnreachable:
                 now_s = asyncio.get_running_loop().time()
                 gone_since_s = gone_since_s or now_s
-                if now_s - gone_since_s > OUTAGE_PATIENCE_S:
+                if now_s - gone_since_s > self._patience.outage_s:
                     raise
             else:
                 gone_since_s = None
@@ -132,7 +139,7 @@ class Sessions(Generic[S]):
         if self._live is not None:
             self._drop(self._live)
         if self._leaving:
-            await asyncio.wait(self._leaving, timeout=CLOSE_DEADLINE_S)
+            await asyncio.wait(self._leaving, timeout=self._patience.close_s)
 
     def _fault(self, error: BaseException, doing: str) -> BaseNeuronError:
         if isinstance(error, BaseNeuronError):
@@ -157,14 +164,14 @@ class Sessions(Generic[S]):
         # A connect that is cancelled may leak its socket, so it is waited for, or left to end by itself.
         connecting = asyncio.create_task(session.connect())
         try:
-            done, _ = await asyncio.wait([connecting], timeout=CONNECT_DEADLINE_S)
+            done, _ = await asyncio.wait([connecting], timeout=self._patience.connect_s)
         except asyncio.CancelledError:
             self._leave(session, connecting)
             raise
         if not done:
             self._leave(session, connecting)
             raise ChainUnreachable(
-                f"expected {self.endpoint} to answer within {CONNECT_DEADLINE_S:g} s, found silence; check the "
+                f"expected {self.endpoint} to answer within {self._patience.connect_s:g} s, found silence; check the "
                 "address and the connection, or name another node as a fallback"
             )
         try:
@@ -183,7 +190,7 @@ class Sessions(Generic[S]):
             try:
                 if connecting is not None:
                     await connecting
-                async with asyncio.timeout(CLOSE_DEADLINE_S):
+                async with asyncio.timeout(self._patience.close_s):
                     await session.close()
             except self._faults as error:
                 log.debug("a dropped session ended with error=%s", error)
