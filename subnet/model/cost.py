@@ -10,7 +10,7 @@ from functools import lru_cache
 from subnet.config import RunConfig
 from subnet.model.shapes import Span, block_shapes, geometry, num_elements, span_shapes
 
-__all__ = ["Span", "activation_bytes", "parameters", "spans", "state_bytes", "work_per_token"]
+__all__ = ["FLOAT_BYTES", "Span", "activation_bytes", "parameters", "spans", "state_bytes", "work_per_token"]
 
 FLOAT_BYTES = 4
 COUNTER_BYTES = 8

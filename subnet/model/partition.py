@@ -14,6 +14,7 @@ from typing import Any
 import blake3
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from jaxtyping import Float32
 from torch import Tensor, nn
 
@@ -41,11 +42,22 @@ def _config(run: RunConfig, *, num_blocks: int | None) -> Any:
             values["layer_types"] = values["layer_types"][:num_blocks]
     try:
         return model_class.config_class.from_dict(values, attn_implementation=run.train.attention)
-    except (TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ModelError(
-            f"expected settings of a {run.model.architecture}, which transformers refuses: {reason}; correct them"
-        ) from error
+    except (StrictDataclassError, TypeError, ValueError) as error:
+        raise _refused(run, error) from error
+
+
+def _refused(run: RunConfig, error: Exception) -> ModelError:
+    reason = " ".join(str(error).split())
+    return ModelError(
+        f"expected settings of a {run.model.architecture}, found some that transformers refuses "
+        f"({reason}); correct them"
+    )
+
+
+def check_model(run: RunConfig) -> None:
+    """Raise ModelError with one sentence when the run's model cannot be built and cut. Allocates no parameter."""
+    for span in spans(run):
+        _shortened(run, span)
 
 
 def stage_names(run: RunConfig, index: int) -> dict[str, str]:
@@ -84,8 +96,11 @@ def build_stage(run: RunConfig, index: int, tensors: Mapping[str, Tensor] | None
 def _shortened(run: RunConfig, span: Span) -> Any:
     """The stage's module with its parameters still on the meta device."""
     config = _config(run, num_blocks=span.num_blocks)
-    with torch.device("meta"):
-        module = getattr(transformers, run.model.architecture)(config)
+    try:
+        with torch.device("meta"):
+            module = getattr(transformers, run.model.architecture)(config)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _refused(run, error) from error
     base = module.base_model
     if not isinstance(getattr(base, "layers", None), nn.ModuleList):
         raise ModelError(f"expected the blocks of {run.model.architecture} in a list, found none; choose another model")

@@ -6,7 +6,7 @@ on norms and biases. Knows parameters by name; does not know stages, rounds or b
 
 import math
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from subnet.stage.layout import Moments, StateLayout
 FINAL_LR_FRAC = 0.1  # where the cosine ends
 
 
+@runtime_checkable
 class InnerOptimizer(Protocol):
     """What a replica needs of its inner optimizer."""
 
