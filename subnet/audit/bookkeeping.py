@@ -1,0 +1,141 @@
+"""Bookkeeping: what a miner states without any arithmetic of floats, checked byte for byte.
+
+Receipts that follow each other, microbatches in the plan's order, the run's own tokens, inputs that are those it
+acknowledged, a step counter that counts, a contribution that is the committed end state's. Each fault is a sentence
+for people; one is enough to fail. Knows nothing of tolerances.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from subnet.audit.case import Case, microbatch_tokens
+from subnet.audit.evidence import Evidence, Needed
+from subnet.audit.replay import start_state
+from subnet.audit.tensors import frame_header, read_frame, tokens_digest
+from subnet.canonical import digest
+from subnet.config import RunConfig
+from subnet.data.pack import Corpus, microbatch
+from subnet.errors import FrameError, InputError
+from subnet.merge.contribution import make_contribution, norm
+from subnet.stage.layout import COUNTER_BYTES, FLOAT, Flat, StateLayout, public_from_bytes, state_to_bytes
+from subnet.wire.merkle import CHUNK_BYTES, merkle_root
+from subnet.wire.messages import Receipt, Work
+
+
+def faults(need: Needed, evidence: Evidence, run: RunConfig, corpus: Corpus) -> list[str]:
+    """Every fault of the case; empty when its books are right. Needs all that the miner and the store owe."""
+    case, layout = need.case, StateLayout(run, need.case.stage)
+    found = [*_chain(case), *_order(case), *_inputs(case, evidence, run, corpus)]
+    found += _counted(case, start_state(case, evidence, layout).moments.step)
+    if case.close is not None:
+        found += _closing(need, evidence, run, case.close)
+    if not case.steps:
+        found += _idle(case, evidence, layout)
+    return found
+
+
+def unbound(need: Needed, evidence: Evidence, layout: StateLayout) -> str | None:
+    """Why the committed roots are not those of this stage's states at all, or None."""
+    case = need.case
+    if case.end_bytes != layout.state_bytes:
+        return f"the end state has {case.end_bytes} bytes, not {layout.state_bytes}"
+    if case.start_root and case.start_bytes != layout.state_bytes:
+        return f"the start state has {case.start_bytes} bytes, not {layout.state_bytes}"
+    last = max(need.chunks, default=None)
+    if last is None:
+        return None
+    counter = int.from_bytes(evidence.chunks[last].data[-COUNTER_BYTES:], "little")
+    stated = case.receipts[-1].replica_steps
+    return None if counter == stated else f"the end state counts {counter} steps, its receipt {stated}"
+
+
+def _chain(case: Case) -> Iterator[str]:
+    for before, receipt in zip(case.ids, case.receipts[1:], strict=False):
+        if receipt.previous != before:
+            yield f"the receipt of step {receipt.step} does not follow the one before it"
+
+
+def _order(case: Case) -> Iterator[str]:
+    for receipt in case.steps:
+        plan = case.plans.get(receipt.plan)
+        listed = [work.index for work in receipt.work]
+        planned = [index for index in plan.microbatches if index in listed] if plan else []
+        if plan is None or listed != planned or plan.path[case.stage] != case.hotkey:
+            yield f"the receipt of step {receipt.step} lists other work than its plan"
+
+
+def _inputs(case: Case, evidence: Evidence, run: RunConfig, corpus: Corpus) -> Iterator[str]:
+    """Tokens are the run's; frames are those the miner acknowledged, and readable."""
+    for position, receipt in enumerate(case.steps):
+        for work in receipt.work:
+            if case.stage == 0 and work.input != tokens_digest(microbatch(run, corpus, work.index)[0]):
+                yield f"the tokens of microbatch {work.index} are not the run's"
+            for kind, name in _received(case, work):
+                stated = case.acknowledged.get((position, work.index, kind), name)
+                if stated != name:
+                    yield f"the {kind} of microbatch {work.index} is not the one that was acknowledged"
+                elif not _readable(receipt, work, kind, evidence.frames[name], run):
+                    yield f"the {kind} of microbatch {work.index} is no frame that may be used"
+
+
+def _received(case: Case, work: Work) -> Iterator[tuple[str, str]]:
+    if case.stage > 0:
+        yield "activation", work.input
+    if work.gradient_in:
+        yield "gradient", work.gradient_in
+
+
+def _readable(receipt: Receipt, work: Work, kind: str, data: bytes, run: RunConfig) -> bool:
+    header = frame_header(run, round=receipt.round, step=receipt.step, microbatch=work.index, kind=kind)
+    try:
+        read_frame(header, data)
+    except (FrameError, InputError):
+        return False
+    return True
+
+
+def _counted(case: Case, start_steps: int) -> Iterator[str]:
+    for number, receipt in enumerate(case.steps, start=1):
+        if receipt.replica_steps != start_steps + number:
+            yield f"the receipt of step {receipt.step} counts {receipt.replica_steps}, not {start_steps + number}"
+    close = case.close
+    if close is not None and close.replica_steps != start_steps + len(case.steps):
+        yield f"the close counts {close.replica_steps} steps, not {start_steps + len(case.steps)}"
+
+
+def _closing(need: Needed, evidence: Evidence, run: RunConfig, close: Receipt) -> Iterator[str]:
+    """The contribution is round-start parameters less the committed end state's, and weighs its tokens."""
+    case, layout = need.case, StateLayout(run, need.case.stage)
+    trained = sum(len(receipt.work) for receipt in case.steps) * microbatch_tokens(run) + case.tokens_before
+    if close.tokens != trained:
+        yield f"the close weighs {close.tokens} tokens, its receipts {trained}"
+    if bool(close.contribution) != bool(trained):
+        yield "there is a contribution without work, or work without a contribution"
+    if not close.contribution or evidence.public is None:
+        return
+    end = end_parameters(need, evidence, layout)
+    try:
+        data = make_contribution(public_from_bytes(layout, evidence.public).parameters, end)
+    except InputError:
+        yield "the committed end state is not finite"
+        return
+    if digest(data) != close.contribution:
+        yield "the contribution is not that of the committed end state"
+    if close.contribution_norm != norm(np.frombuffer(data, dtype=FLOAT)):
+        yield "the stated norm is not the contribution's"
+
+
+def end_parameters(need: Needed, evidence: Evidence, layout: StateLayout) -> Flat:
+    """The committed parameters at the end of a round, from the chunks that hold them."""
+    if not need.case.steps:
+        return start_state(need.case, evidence, layout).parameters
+    width = -(-layout.section_bytes // CHUNK_BYTES)
+    data = b"".join(evidence.chunks[index].data for index in range(width))
+    return np.frombuffer(data[: layout.section_bytes], dtype=FLOAT)
+
+
+def _idle(case: Case, evidence: Evidence, layout: StateLayout) -> Iterator[str]:
+    """Without a step the end state is the start state, to the last bit."""
+    if merkle_root(state_to_bytes(layout, start_state(case, evidence, layout))) != case.end_root:
+        yield "no step was taken, and the committed state changed"

@@ -1,0 +1,190 @@
+"""Evidence: which bytes an audit needs, who owes them, and whether what came is what was asked for.
+
+The audited miner owes its start state, what it received, and the drawn chunks of its end state. What it sent is
+fetched from the neighbour that received it, so that it cannot show the auditor other bytes. The run's store owes the
+public state. Knows nothing of transport: bytes are named by blake3 or by Merkle root and may come from anywhere.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from subnet.audit.case import Case, Hop, case_of
+from subnet.audit.draw import lot
+from subnet.canonical import digest
+from subnet.ledger.state import RunState, Segment
+from subnet.stage.layout import SECTIONS, StateLayout
+from subnet.wire.merkle import check_chunk, chunk_span, merkle_root, num_chunks
+from subnet.wire.messages import Receipt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outbound:
+    """A frame that the miner sent, and the neighbour that received it and serves it."""
+
+    hop: Hop
+    digest: str
+    receiver: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needed:
+    """What must be fetched. An empty root means that nothing of that kind is needed.
+
+    public_root: from the run's store. start_root, inbound, and chunks `chunks` of the state `end_root`: from the
+    audited miner. outbound: each from its receiver (or from anybody who has bytes of that digest).
+    contribution: its digest; it is recomputed, not fetched.
+    """
+
+    case: Case
+    public_root: str
+    public_bytes: int
+    start_root: str
+    start_bytes: int
+    inbound: tuple[str, ...]
+    outbound: tuple[Outbound, ...]
+    end_root: str
+    end_bytes: int
+    chunks: tuple[int, ...]
+    contribution: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """One chunk of the end state with its Merkle proof."""
+
+    data: bytes
+    proof: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The bytes that were fetched; what could not be had is None or left out. Frames are by digest, chunks by index."""
+
+    public: bytes | None = None
+    start: bytes | None = None
+    frames: Mapping[str, bytes] = field(default_factory=dict)
+    chunks: Mapping[int, Chunk] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """What is not there, by who owes it: the store, the audited miner, its neighbours."""
+
+    public: bool
+    miner: tuple[str, ...]
+    neighbours: tuple[Outbound, ...]
+
+
+def needed(state: RunState, segment: Segment, *, seed: bytes) -> Needed:
+    """What the audit of a segment needs. `seed` chooses among outbound frames and chunks (`draw.seed_of`)."""
+    case, layout, audit = case_of(state, segment), StateLayout(state.config, segment.stage), state.config.audit
+    close = case.close
+    contribution = close.contribution if close else ""
+    public = case.opens_round or bool(contribution)
+    bound = case.end_bytes == layout.state_bytes
+    chunks = drawn_chunks(layout, seed, case.id, frac=audit.chunk_frac, whole_parameters=bool(contribution))
+    return Needed(
+        case=case,
+        public_root=case.public_root if public else "",
+        public_bytes=case.public_bytes if public else 0,
+        start_root=case.start_root,
+        start_bytes=case.start_bytes,
+        inbound=_inbound(case),
+        outbound=drawn_outbound(case, seed, frac=audit.outbound_frac),
+        end_root=case.end_root,
+        end_bytes=case.end_bytes,
+        chunks=chunks if case.steps and bound else (),
+        contribution=contribution,
+    )
+
+
+def _inbound(case: Case) -> tuple[str, ...]:
+    """Digests of the frames that the miner received. A first stage's input is not fetched: tokens are rederived."""
+    inputs = (work.input for receipt in case.steps for work in receipt.work if case.stage > 0)
+    gradients = (work.gradient_in for receipt in case.steps for work in receipt.work)
+    return tuple(dict.fromkeys(name for name in (*inputs, *gradients) if name))
+
+
+def _sent(case: Case, position: int, receipt: Receipt) -> dict[str, list[Outbound]]:
+    """What the miner sent in a step, by kind."""
+    path = case.plans[receipt.plan].path if receipt.plan in case.plans else ()
+    sent: dict[str, list[Outbound]] = {"activation": [], "gradient": []}
+    for work in receipt.work:
+        for kind, name, to in (
+            ("activation", work.output, case.stage + 1),
+            ("gradient", work.gradient_out, case.stage - 1),
+        ):
+            if name and 0 <= to < len(path):
+                sent[kind].append(Outbound(hop=(position, work.index, kind), digest=name, receiver=path[to]))
+    return sent
+
+
+def drawn_outbound(case: Case, seed: bytes, *, frac: float) -> tuple[Outbound, ...]:
+    """The drawn part of what the miner sent: of each step and kind at least this fraction, and at least one."""
+    drawn: list[Outbound] = []
+    for position, receipt in enumerate(case.steps):
+        for frames in _sent(case, position, receipt).values():
+            ranked = sorted(frames, key=lambda frame: lot(seed, case.id, "outbound", *frame.hop))
+            drawn.extend(ranked[: math.ceil(frac * len(frames))])
+    return tuple(drawn)
+
+
+def drawn_chunks(
+    layout: StateLayout, seed: bytes, segment: str, *, frac: float, whole_parameters: bool
+) -> tuple[int, ...]:
+    """The drawn chunks of a state: at least this fraction, at least one in each section, and always the last.
+
+    The last holds the step counter. Where a contribution must be recomputed, every chunk with parameters is taken too.
+    """
+    width = num_chunks(layout.state_bytes)
+    ranked = sorted(range(width), key=lambda index: lot(seed, segment, "chunk", index))
+    chosen = {*ranked[: math.ceil(frac * width)], width - 1}
+    for number in range(len(SECTIONS)):
+        within = _section_chunks(layout, number)
+        if not chosen & set(within):
+            chosen.add(next(index for index in ranked if index in within))
+    if whole_parameters:
+        chosen.update(_section_chunks(layout, 0))
+    return tuple(sorted(chosen))
+
+
+def _section_chunks(layout: StateLayout, number: int) -> range:
+    """The chunks that hold bytes of section `number`."""
+    chunk_bytes = chunk_span(layout.state_bytes, 0)[1]
+    start, end = number * layout.section_bytes, (number + 1) * layout.section_bytes
+    return range(start // chunk_bytes, -(-end // chunk_bytes))
+
+
+def verified(need: Needed, evidence: Evidence) -> Evidence:
+    """Only the bytes that are what they were asked for as; bytes of another digest or root are as good as none."""
+    frames = {name: data for name, data in evidence.frames.items() if digest(data) == name}
+    chunks = {
+        index: chunk
+        for index, chunk in evidence.chunks.items()
+        if check_chunk(need.end_root, need.end_bytes, index, chunk.data, chunk.proof)
+    }
+    return Evidence(
+        public=_of_root(evidence.public, need.public_root, need.public_bytes),
+        start=_of_root(evidence.start, need.start_root, need.start_bytes),
+        frames=frames,
+        chunks=chunks,
+    )
+
+
+def _of_root(data: bytes | None, root: str, length_bytes: int) -> bytes | None:
+    fits = data is not None and root != "" and len(data) == length_bytes and merkle_root(data) == root
+    return data if fits else None
+
+
+def missing(need: Needed, evidence: Evidence) -> Missing:
+    """What of the needed bytes is not there. Give it verified evidence."""
+    owed = [f"chunk {index}" for index in need.chunks if index not in evidence.chunks]
+    owed += [name for name in need.inbound if name not in evidence.frames]
+    if need.start_root and evidence.start is None:
+        owed.append(need.start_root)
+    return Missing(
+        public=bool(need.public_root) and evidence.public is None,
+        miner=tuple(owed),
+        neighbours=tuple(frame for frame in need.outbound if frame.digest not in evidence.frames),
+    )

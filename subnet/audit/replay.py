@@ -1,0 +1,139 @@
+"""The replay: a segment computed again from its start state and what the miner received.
+
+Microbatches are taken one after the other, each forward and then backward, in the receipt's order. That gives the
+miner's 1F1B results bit for bit: parameters stand still within a step, and gradients add up in the order of the
+backwards, which both orders share. Knows nothing of tolerances; it is handed verified evidence of a case whose
+bookkeeping holds.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from subnet.audit.case import Case, microbatch_tokens
+from subnet.audit.evidence import Evidence
+from subnet.audit.tensors import Activation, frame_header, read_frame
+from subnet.config import RunConfig
+from subnet.data.pack import Corpus, microbatch
+from subnet.errors import InputError
+from subnet.stage.layout import (
+    Moments,
+    ReplicaState,
+    StateLayout,
+    public_from_bytes,
+    state_from_bytes,
+    state_to_bytes,
+)
+from subnet.stage.state import Replica
+from subnet.wire.messages import Receipt, Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReplay:
+    """One recomputed step: outbound tensors by (microbatch, kind), loss sums by microbatch, the gradient norm.
+
+    A norm of NaN: the step's gradients are not finite, and no step was taken.
+    """
+
+    outbound: Mapping[tuple[int, str], Activation] = field(default_factory=dict)
+    losses: Mapping[int, float] = field(default_factory=dict)
+    norm: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """A recomputed segment: the state it started from, its steps, the bytes of its end state.
+
+    `end` is None, and the list of steps shorter, when a step could not be taken.
+    """
+
+    start: ReplicaState
+    steps: tuple[StepReplay, ...]
+    end: bytes | None
+
+
+def start_state(case: Case, evidence: Evidence, layout: StateLayout) -> ReplicaState:
+    """Where the segment starts: the miner's own last state; in a round's first segment the public parameters with
+    that state's moments, or with zeros where it has none. Raises EvidenceError on bytes of another length."""
+    own = state_from_bytes(layout, evidence.start) if evidence.start is not None else None
+    if not case.opens_round:
+        assert own is not None, f"segment {case.id[:12]} does not open a round, and its start state is missing"
+        return own
+    assert evidence.public is not None, f"segment {case.id[:12]} opens a round, and the public state is missing"
+    public = public_from_bytes(layout, evidence.public)
+    return ReplicaState(parameters=public.parameters, moments=own.moments if own else layout.zeros())
+
+
+def replay(case: Case, evidence: Evidence, run: RunConfig, corpus: Corpus) -> Replayed:
+    """Compute the segment again. Raises FrameError or InputError for an inbound frame that is none."""
+    layout = StateLayout(run, case.stage)
+    start = start_state(case, evidence, layout)
+    if not case.steps:
+        return Replayed(start=start, steps=(), end=state_to_bytes(layout, start))
+    replica = Replica(run, case.stage)
+    replica.start(start.parameters, _copy(start.moments))
+    steps: list[StepReplay] = []
+    for receipt in case.steps:
+        step = _Step(replica=replica, case=case, evidence=evidence, run=run, corpus=corpus)
+        steps.append(step.replay(receipt))
+        if math.isnan(steps[-1].norm):
+            return Replayed(start=start, steps=tuple(steps), end=None)
+    return Replayed(start=start, steps=tuple(steps), end=replica.commit())
+
+
+def _copy(moments: Moments) -> Moments:
+    """Moments of their own: the evidence is read-only, and the optimizer writes into what it is given."""
+    return Moments(exp_avg=moments.exp_avg.copy(), exp_avg_sq=moments.exp_avg_sq.copy(), step=moments.step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """One inner step on the replica."""
+
+    replica: Replica
+    case: Case
+    evidence: Evidence
+    run: RunConfig
+    corpus: Corpus
+
+    def replay(self, receipt: Receipt) -> StepReplay:
+        plan = self.case.plans[receipt.plan]
+        planned_tokens = len(plan.microbatches) * microbatch_tokens(self.run)
+        outbound: dict[tuple[int, str], Activation] = {}
+        losses: dict[int, float] = {}
+        for work in receipt.work:
+            loss = self._forward(receipt, work, outbound)
+            if loss is not None:
+                losses[work.index] = loss
+            self._backward(receipt, work, planned_tokens, outbound)
+        try:
+            norm = self.replica.step(plan.global_step)
+        except InputError:  # gradients that are not finite: no honest miner signs such a step
+            norm = math.nan
+        return StepReplay(outbound=outbound, losses=losses, norm=norm)
+
+    def _forward(self, receipt: Receipt, work: Work, outbound: dict[tuple[int, str], Activation]) -> float | None:
+        stage = self.replica.stage
+        tokens, labels = microbatch(self.run, self.corpus, work.index)
+        first = stage.span.embedding
+        inputs = torch.from_numpy(tokens) if first else self._inbound(receipt, work, "activation", work.input)
+        if stage.span.head:
+            return stage.loss(work.index, inputs, torch.from_numpy(labels))
+        outbound[work.index, "activation"] = stage.forward(work.index, inputs).numpy()
+        return None
+
+    def _backward(
+        self, receipt: Receipt, work: Work, planned_tokens: int, outbound: dict[tuple[int, str], Activation]
+    ) -> None:
+        stage = self.replica.stage
+        gradient = None if stage.span.head else self._inbound(receipt, work, "gradient", work.gradient_in)
+        result = stage.backward(work.index, gradient, planned_tokens)
+        if result is not None:
+            outbound[work.index, "gradient"] = result.numpy()
+
+    def _inbound(self, receipt: Receipt, work: Work, kind: str, name: str) -> Tensor:
+        header = frame_header(self.run, round=receipt.round, step=receipt.step, microbatch=work.index, kind=kind)
+        return torch.from_numpy(read_frame(header, self.evidence.frames[name]))
