@@ -20,6 +20,7 @@ from subnet.errors import (
     StoreError,
 )
 from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, RoundBegin, RoundClose, Said
+from subnet.ledger.receiving import tokens_trained
 from subnet.model.cost import parameters, spans
 from subnet.nodes.client import ROUTES, Brief, LedgerPage, Orders, RunFacts
 from subnet.nodes.orchestrator import Orchestrator
@@ -135,6 +136,7 @@ class _Doors:
                 root=member.state_root,
                 root_steps=member.root_steps,
                 opened_round=member.opened_round,
+                round_tokens=tokens_trained(state, caller),
                 events=tuple(event for event in self._node.events if self._still_open(event, caller)),
             )
         )

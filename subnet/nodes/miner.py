@@ -1,0 +1,386 @@
+"""A miner: follows its orders, trains its stage in lanes, commits its states, merges with its peers.
+
+Two loops: one keeps asking for orders (which also says that the miner lives), one follows them in order. What a step
+does is in `subnet.nodes.lane`, what is committed in `subnet.nodes.custody`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from subnet.canonical import digest, digest_of, parse
+from subnet.cheats.base import Cheat
+from subnet.config import RunConfig
+from subnet.data.pack import Corpus
+from subnet.edges.blobs import BlobStore
+from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, RoundBegin, RoundClose, Said
+from subnet.merge.contribution import make_contribution, norm
+from subnet.nodes.client import Brief, RunClient
+from subnet.nodes.custody import Custody, initial_public, remembered
+from subnet.nodes.inbox import Inbox, Key
+from subnet.nodes.lane import MARGIN_FRAC, LaneStep
+from subnet.nodes.merging import merge_stage, reduce_closed
+from subnet.nodes.miner_routes import deliver_target
+from subnet.wire.merkle import merkle_root
+from subnet.wire.messages import (
+    WIRE_VERSION,
+    Delivery,
+    Join,
+    Leave,
+    Merged,
+    Plan,
+    Receipt,
+    Signed,
+    check_signed,
+)
+from template.auth import Signer, Verifier
+from template.errors import BadResponse, PeerRefused
+from template.transport import Transport
+
+log = logging.getLogger("strata.miner")
+
+POLL_S = 4.0
+KEPT_ROUNDS = 2  # frames of older rounds are deleted
+
+
+@dataclass(kw_only=True)
+class Miner:
+    """One hotkey at work on one run."""
+
+    run: RunConfig
+    corpus: Corpus
+    client: RunClient
+    blobs: BlobStore
+    folder: Path
+    address: str
+    cheat: Cheat
+    custody: Custody | None = None
+    round: int = 0
+    phase: str = "starting"
+    from_round: int = 0
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+    peers: dict[str, str] = field(default_factory=dict)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    worked_s: float = field(default_factory=time.time)
+    inbox: Inbox = field(init=False)
+    _kept: dict[int, list[str]] = field(default_factory=dict)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "compute"))
+
+    def __post_init__(self) -> None:
+        self.inbox = Inbox(run=self.run)
+
+    @property
+    def signer(self) -> Signer:
+        """The hotkey that signs for this miner."""
+        return self.client.signer
+
+    @property
+    def transport(self) -> Transport:
+        """How neighbours are reached."""
+        return self.client.transport
+
+    @property
+    def verifier(self) -> Verifier:
+        """Checks the signatures of others."""
+        return self.client.verifier
+
+    async def work(self) -> None:
+        """Join and follow orders until told to stop; then leave."""
+        brief = await self._join()
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        for event in brief.events:
+            queue.put_nowait(event)
+        poll = asyncio.create_task(self._poll(brief.following, queue))
+        follow = asyncio.create_task(self._follow_all(queue))
+        stop: asyncio.Task[Any] = asyncio.create_task(self.stopping.wait())
+        done, _ = await asyncio.wait({poll, follow, stop}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (poll, follow, stop):
+            task.cancel()
+        for task in done - {stop}:
+            task.result()
+        await self._leave()
+
+    async def _join(self) -> Brief:
+        join = Join(
+            **self._names(),
+            hotkey=self.signer.hotkey,
+            address=self.address,
+            memory_bytes=0,
+            root=remembered(self.folder, self.run, self.blobs),
+            time_ms=_now_ms(),
+        )
+        await self.client.say(join)
+        brief = await self.client.brief()
+        if brief.stage is not None:
+            self._take_stage(brief.stage, brief.from_round)
+            assert self.custody is not None
+            self.custody.root, self.custody.root_steps = brief.root, brief.root_steps
+            self.custody.opened_round, self.custody.head = brief.opened_round, brief.head
+            self.custody.root_tokens = brief.round_tokens
+        log.info("joined stage=%s round=%d phase=%s root=%s", brief.stage, brief.round, brief.phase, brief.root[:12])
+        return brief
+
+    async def _leave(self) -> None:
+        try:
+            await self.client.say(Leave(**self._names(), hotkey=self.signer.hotkey, time_ms=_now_ms()), patience_s=2.0)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _poll(self, following: int, queue: "asyncio.Queue[Event]") -> None:
+        while True:
+            orders = await self.client.orders(following, wait_s=POLL_S)
+            self.peers.update(orders.peers)
+            for event in orders.events:
+                queue.put_nowait(event)
+            following = orders.following
+
+    async def _follow_all(self, queue: "asyncio.Queue[Event]") -> None:
+        while True:
+            await self.follow((await queue.get()).body)
+            self.worked_s = time.time()
+
+    async def follow(self, body: object) -> None:
+        """Do what one order says."""
+        match body:
+            case Assign(stage=stage, round=from_round):
+                self._take_stage(stage, from_round)
+            case Manifest():
+                self.manifests[body.round] = body
+            case RoundBegin(round=number):
+                await self._begin_round(number)
+            case Said(signed=signed):
+                await self._step(check_signed(signed, Plan, self.verifier), signed)
+            case RoundClose(round=number):
+                await self._close_round(number)
+            case ClosedSet():
+                await self._merge(body)
+            case Done():
+                self.phase = "done"
+
+    def _take_stage(self, stage: int, from_round: int) -> None:
+        head = self.custody.head if self.custody else ""
+        self.custody = Custody(run=self.run, stage=stage, blobs=self.blobs, folder=self.folder, head=head)
+        self.from_round = from_round
+        log.info("stage=%d from_round=%d", stage, from_round)
+
+    async def _begin_round(self, number: int) -> None:
+        """Load the round's public state, and start from it or, after a restart inside the round, from the last root."""
+        self.round, self.phase = number, "train"
+        self._forget_before(number - KEPT_ROUNDS + 1)
+        if self.custody is None or number < self.from_round:
+            return
+        await self._load_public(number)
+        await self.compute(self.custody.restore, number)
+
+    async def _load_public(self, number: int) -> None:
+        """The public state of a round: computed here where that gives the manifest's root, else downloaded."""
+        assert self.custody is not None
+        public = self.manifests[number].stages[self.custody.stage]
+        data = self.blobs.get(public.root) if self.blobs.has(public.root) else b""
+        if not data and number == 0:
+            own = await self.compute(initial_public, self.run, self.custody.stage)
+            data = own if merkle_root(own) == public.root else b""
+        if not data:
+            data = await self.client.get(public.root, limit_bytes=public.state_bytes)
+        self.blobs.put_named(public.root, data)
+        self.custody.take_public(number, data)
+
+    async def _step(self, plan: Plan, signed: Signed) -> None:
+        """One step of one lane, and its receipt; when that comes too late, back to the last committed state."""
+        custody, left_s = self.custody, plan.deadline_ms / 1000 - time.time()
+        wanted = signed.hotkey == self.client.orchestrator and plan.round == self.round
+        if custody is None or not wanted or left_s <= 0 or plan.round not in custody.publics:
+            return
+        until_s = asyncio.get_running_loop().time() + left_s * (1 - MARGIN_FRAC)
+        self.inbox.open(plan, custody.stage)
+        step = LaneStep(
+            run=self.run,
+            plan=plan,
+            stage=custody.stage,
+            replica=custody.replica,
+            corpus=self.corpus,
+            inbox=self.inbox,
+            cheat=self.cheat,
+            deliver=self._deliver,
+            compute=self.compute,
+            until_s=until_s,
+        )
+        work, gradient_norm = await step.train()
+        if not work:
+            log.warning("round=%d step=%d nothing done", plan.round, plan.step)
+            return
+        custody.steps += 1
+        root, state_bytes = "", 0
+        if custody.uncommitted_steps >= self.run.train.segment_steps:
+            root, state_bytes = await self.compute(custody.commit)
+        receipt = replace(
+            self._blank("step"),
+            step=plan.step,
+            lane=plan.lane,
+            plan=signed.digest,
+            work=work,
+            gradient_norm=gradient_norm,
+            state_root=root,
+            state_bytes=state_bytes,
+        )
+        try:
+            await self._say_receipt(receipt)
+        except PeerRefused as refused:
+            log.warning("round=%d step=%d receipt refused=%r", plan.round, plan.step, str(refused))
+            await self._roll_back()
+
+    async def _roll_back(self) -> None:
+        """Void what was done since the last committed state, and return to it."""
+        assert self.custody is not None
+        await self.compute(self.custody.restore, self.round)
+        receipt = replace(self._blank("rollback"), state_root=self.custody.root)
+        try:
+            await self._say_receipt(receipt)
+        except PeerRefused as refused:
+            log.warning("round=%d rollback refused=%r", self.round, str(refused))
+
+    async def _close_round(self, number: int) -> None:
+        """Commit the end state and the contribution, then make the contribution readable."""
+        self.phase, custody = "close", self.custody
+        if custody is None or number not in custody.publics:
+            return
+        if custody.opened_round != number and not custody.uncommitted_steps:
+            return
+        start, end = custody.pseudo_gradient(number)
+        data = await self.compute(self.cheat.contribution, make_contribution, start, end)
+        root, state_bytes = await self.compute(custody.commit)
+        tokens = custody.round_tokens
+        contribution = np.frombuffer(data, dtype="<f4")
+        receipt = replace(
+            self._blank("close"),
+            state_root=root,
+            state_bytes=state_bytes,
+            contribution=digest(data) if tokens else "",
+            contribution_norm=norm(contribution) if tokens else None,
+            tokens=tokens,
+        )
+        await self._say_receipt(receipt)
+        if tokens:
+            self.keep(digest(data), data)
+            await self.client.put(digest(data), data)
+
+    async def _merge(self, closed: ClosedSet) -> None:
+        """Reduce the stage's closed set, take the outer step, and say what came out."""
+        self.phase, custody = "merge", self.custody
+        if custody is None or closed.stage != custody.stage:
+            return
+        if closed.round not in custody.publics:
+            if closed.round not in self.manifests:
+                return
+            await self._load_public(closed.round)
+
+        def reduce(of: ClosedSet, contributions: list[Any]) -> Any:
+            return self.cheat.reduce(reduce_closed, of, contributions)
+
+        async def fetch(name: str, size: int) -> bytes:
+            return await self.client.get(name, limit_bytes=size)
+
+        data = await merge_stage(self.run, closed, custody.publics[closed.round], fetch=fetch, reduce=reduce)
+        root = merkle_root(data)
+        self.blobs.put_named(root, data)
+        await self.client.say(
+            Merged(
+                **self._names(),
+                hotkey=self.signer.hotkey,
+                round=closed.round + 1,
+                stage=closed.stage,
+                root=root,
+                state_bytes=len(data),
+                time_ms=_now_ms(),
+            )
+        )
+
+    def _blank(self, kind: str) -> Receipt:
+        """A receipt of this kind that states nothing yet, next in our chain."""
+        assert self.custody is not None
+        return Receipt(
+            **self._names(),
+            kind=kind,
+            hotkey=self.signer.hotkey,
+            round=self.round,
+            step=0,
+            stage=self.custody.stage,
+            lane=0,
+            plan="",
+            previous=self.custody.head,
+            work=(),
+            gradient_norm=None,
+            replica_steps=self.custody.steps,
+            state_root="",
+            state_bytes=0,
+            contribution="",
+            contribution_norm=None,
+            tokens=0,
+            time_ms=_now_ms(),
+        )
+
+    async def _say_receipt(self, receipt: Receipt) -> None:
+        """Have a receipt logged; only then it is part of our chain."""
+        assert self.custody is not None
+        receipt = self.cheat.receipt(lambda same: same, receipt)
+        await self.client.say(receipt)
+        self.custody.head = digest_of(receipt)
+        each = self.run.train.microbatch_sequences * self.run.data.sequence_tokens
+        self.custody.round_tokens += each * len(receipt.work)
+        if receipt.state_root and receipt.kind != "rollback":
+            self.custody.committed(receipt.round, receipt.state_root)
+
+    async def _deliver(self, receiver: str, key: Key, frame: bytes, name: str) -> str:
+        """Send a frame straight to a neighbour; its signature over the delivery."""
+        target = deliver_target(self.run.run_id, key, name, len(frame))
+        response = await self.transport.request(
+            "POST", self.peers[receiver], target, body=frame, receiver=receiver, timeout_s=15.0
+        )
+        signed = parse(response.body, Signed)
+        delivery = check_signed(signed, Delivery, self.verifier)
+        if signed.hotkey != receiver or delivery.digest != name:
+            raise BadResponse(
+                f"expected {receiver} to acknowledge {name[:12]}, found another answer; it is not paid for"
+            )
+        return signed.signature
+
+    async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a function in the one thread that computes."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep a blob of this round as evidence."""
+        self.blobs.put_named(name, data)
+        self._kept.setdefault(self.round, []).append(name)
+
+    def _forget_before(self, round_number: int) -> None:
+        for old in [number for number in self._kept if number < round_number]:
+            for name in self._kept.pop(old):
+                self.blobs.delete(name)
+
+    def _names(self) -> dict[str, Any]:
+        return {"version": WIRE_VERSION, "run_id": self.run.run_id}
+
+    def health(self) -> dict[str, object]:
+        """Facts about this process for its health page."""
+        return {
+            "role": "miner",
+            "hotkey": self.signer.hotkey,
+            "run_id": self.run.run_id,
+            "stage": self.custody.stage if self.custody else None,
+            "round": self.round,
+            "phase": self.phase,
+            "progress_age_s": round(time.time() - self.worked_s, 1),
+        }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,134 @@
+"""What a miner answers: deliveries of its lane neighbours, and evidence to anybody who names it by digest or root.
+
+A delivery is judged by its signed target before a byte of its body is read: run, plan, sender, length. The answer is
+the receiver's signature over the delivery.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from subnet.audit.tensors import frame_bytes
+from subnet.canonical import canonical
+from subnet.edges.blobs import BlobStore
+from subnet.errors import RefusedError, StoreError
+from subnet.nodes.inbox import Key
+from subnet.wire.merkle import chunk_proof, chunk_span, num_chunks
+from subnet.wire.messages import WIRE_VERSION, Delivery, Signed, make_signed
+from template.transport import Incoming, Reply, Route, json_reply
+
+if TYPE_CHECKING:
+    from subnet.nodes.miner import Miner
+
+
+class ChunkReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One chunk of a state with its Merkle proof; `data` is base64 in JSON."""
+
+    length_bytes: int
+    proof: tuple[str, ...]
+    data: bytes
+
+
+def deliver_target(run_id: str, key: Key, name: str, length_bytes: int) -> str:
+    """The request target of a delivery: everything that its signature has to cover."""
+    round_number, step, microbatch, kind = key
+    return (
+        f"/v1/deliver?run={run_id}&round={round_number}&step={step}&microbatch={microbatch}"
+        f"&kind={kind}&digest={name}&length={length_bytes}"
+    )
+
+
+def routes(miner: "Miner") -> list[Route]:
+    """All routes of a miner."""
+    doors = _Doors(miner)
+    return [
+        Route(method="POST", path="/v1/deliver", handler=doors.deliver),
+        Route(method="GET", path="/v1/blobs/{name}", handler=doors.blob, signed=False),
+        Route(method="GET", path="/v1/states/{name}/chunks/{index}", handler=doors.chunk, signed=False),
+        Route(method="GET", path="/healthz", handler=doors.health, signed=False),
+    ]
+
+
+class _Doors:
+    """The handlers of one miner."""
+
+    def __init__(self, miner: "Miner") -> None:
+        self._miner = miner
+
+    async def deliver(self, request: Incoming) -> Reply:
+        """Take a planned frame from a lane neighbour and sign for it."""
+        assert request.caller is not None
+        miner, sender = self._miner, request.caller.hotkey
+        key, name = _key(request), request.query.get("digest", "")
+        if request.query.get("run") != miner.run.run_id or _number(request, "length") != frame_bytes(miner.run):
+            raise RefusedError(
+                f"expected a frame of {frame_bytes(miner.run)} bytes for run {miner.run.run_id[:12]}, found "
+                f"{request.query.get('length')} for {request.query.get('run', '')[:12]}; check the run"
+            )
+        slot = await miner.inbox.slot(key, sender)
+        frame = await request.body(length_bytes=frame_bytes(miner.run), digest=name)
+        miner.inbox.accept(key, slot, name, frame)
+        miner.keep(name, frame)
+        delivery = Delivery(
+            version=WIRE_VERSION,
+            run_id=miner.run.run_id,
+            sender=sender,
+            receiver=miner.signer.hotkey,
+            round=key[0],
+            step=key[1],
+            microbatch=key[2],
+            kind=key[3],
+            digest=name,
+        )
+        signed: Signed = make_signed(delivery, miner.signer)
+        return Reply(body=canonical(signed), content_type="application/json")
+
+    async def blob(self, request: Incoming) -> Reply:
+        """Evidence by digest or root."""
+        name = request.path["name"]
+        data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
+        if data is None:
+            raise StoreError(
+                f"expected a blob {name[:16]}, found none; it is older than two rounds, or another miner's"
+            )
+        return Reply(body=data)
+
+    async def chunk(self, request: Incoming) -> Reply:
+        """One 64 KiB chunk of a state, with its proof."""
+        name, index = request.path["name"], request.path["index"]
+        data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
+        if data is None or not (index.isascii() and index.isdigit()) or int(index) >= num_chunks(len(data)):
+            raise StoreError(
+                f"expected a chunk of a committed state, found {name[:16]} chunk {index[:10]}; check the root"
+            )
+        start, end = chunk_span(len(data), int(index))
+        reply = ChunkReply(
+            length_bytes=len(data), proof=tuple(chunk_proof(data, int(index))), data=bytes(data[start:end])
+        )
+        return Reply(body=canonical(reply), content_type="application/json")
+
+    async def health(self, request: Incoming) -> Reply:
+        """Whether this miner works, and on what."""
+        return json_reply(self._miner.health())
+
+
+def _stored(blobs: BlobStore) -> Callable[[str], bytes | None]:
+    def read(name: str) -> bytes | None:
+        return blobs.get(name) if blobs.has(name) else None
+
+    return read
+
+
+def _key(request: Incoming) -> Key:
+    kind = request.query.get("kind", "")
+    if kind not in ("activation", "gradient"):
+        raise RefusedError(f"expected an activation or a gradient, found {kind[:20]!r}; check the sender's version")
+    return _number(request, "round"), _number(request, "step"), _number(request, "microbatch"), kind
+
+
+def _number(request: Incoming, name: str) -> int:
+    text = request.query.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise RefusedError(f"expected {name} as a whole number, found {text[:40]!r}; correct the request")
+    return int(text)

@@ -1,0 +1,279 @@
+"""A validator: countersigns heads, draws, fetches, replays, judges, scores, and sets weights. Trusts nobody's word.
+
+Three loops over one follower: one keeps the ledger and the draws up to date, one audits what is due, one sets weights.
+A failure of its own makes a verdict void, never a fail. It keeps nothing that the ledger and the chain do not have, so
+a restarted validator resumes its open audits.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from subnet.audit.draw import draw, draw_points, point_of, seed_of
+from subnet.audit.evidence import needed
+from subnet.audit.judge import Judgement, audit
+from subnet.config import RunConfig
+from subnet.data.pack import Corpus
+from subnet.incentive.score import books
+from subnet.incentive.weights import to_weights
+from subnet.ledger.state import RunState, Segment
+from subnet.nodes.client import RunClient
+from subnet.nodes.evidence import gather
+from subnet.nodes.follower import Follower
+from subnet.wire.messages import WIRE_VERSION, Draw, Seen, Verdict
+from template.chain import Chain
+from template.errors import ChainError, PeerRefused, RateLimited
+from template.values import ChainView
+
+log = logging.getLogger("strata.validator")
+
+POLL_S = 2.0
+CHAIN_PAUSE_S = 1.0
+IDLE_S = 0.5
+
+
+@dataclass(kw_only=True)
+class Due:
+    """A segment to audit, and why: a draw, or (None) somebody else's fail to recheck."""
+
+    segment: str
+    draw: Draw | None
+    since_s: float = field(default_factory=time.monotonic)
+    not_before_s: float = 0.0  # asked again only then
+
+
+class Validator:
+    """One validator hotkey on one run."""
+
+    def __init__(self, chain: Chain, client: RunClient, run: RunConfig, *, corpus: Corpus) -> None:
+        self.chain = chain
+        self.client = client
+        self.run = run
+        self.corpus = corpus
+        self.follower = Follower(client, run)
+        self.due: dict[str, Due] = {}
+        self.drawn_block = -1
+        self.view: ChainView | None = None
+        self.weights_block: int | None = None
+        self.weights: dict[int, float] = {}
+        self.progress_s = time.time()
+        self._thread = ThreadPoolExecutor(1, "compute")
+
+    @property
+    def hotkey(self) -> str:
+        """The validator's hotkey."""
+        return self.client.signer.hotkey
+
+    @property
+    def state(self) -> RunState:
+        """The ledger as far as it is known here."""
+        return self.follower.state
+
+    async def work(self) -> None:
+        """Follow, audit and set weights until cancelled."""
+        await self.follower.catch_up()
+        self.view = await self.chain.view()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._watch_chain())
+            tasks.create_task(self._audit_all())
+
+    async def _follow(self) -> None:
+        while True:
+            await self.follower.catch_up(wait_s=POLL_S)
+
+    async def _watch_chain(self) -> None:
+        """At every finalised block: countersign the head, draw where a draw is due, set weights where it is time."""
+        while True:
+            try:
+                assert self.view is not None
+                await self.chain.wait_for_block(self.view.block + 1)
+                self.view = await self.chain.view()
+                await self._countersign(self.view.block)
+                await self._draw(self.view.block)
+                await self._set_weights(self.view)
+            except ChainError as error:
+                log.warning("chain=waiting reason=%r", str(error))
+                await asyncio.sleep(CHAIN_PAUSE_S)
+
+    async def _countersign(self, block: int) -> None:
+        """Say which head this validator has seen at this block, when there is something new under it."""
+        head, earlier = self.follower.head, self.state.seen.get(self.hotkey)
+        if head is None or (earlier and not self._judgeable(earlier[-1].count)):
+            return
+        seen = Seen(
+            version=WIRE_VERSION,
+            run_id=self.run.run_id,
+            validator=self.hotkey,
+            root=head.root,
+            count=head.count,
+            block=block,
+        )
+        try:
+            await self.client.say(seen)
+        except PeerRefused as refused:
+            log.warning("seen refused=%r", str(refused))
+
+    def _judgeable(self, since: int) -> bool:
+        """Whether a segment ended since event `since`."""
+        return any(segment.event >= since for segment in self.state.segments.values())
+
+    async def _draw(self, upto_block: int) -> None:
+        """Do every draw up to this block that is not done yet; a missed one is done later, with its own block's hash."""
+        seen = self.state.seen.get(self.hotkey, [])
+        for point in draw_points(self.run.audit, seen, upto_block):
+            if point.block <= self.drawn_block:
+                continue
+            block_hash = await self.chain.block_hash(point.block)
+            where, segments = draw(self.state, self.hotkey, point.block, block_hash)
+            for segment in segments:
+                self._put(segment, where)
+            self.drawn_block = point.block
+
+    def _put(self, segment: str, where: Draw | None) -> None:
+        own = self.state.segments[segment].verdicts.get(self.hotkey)
+        if segment not in self.due and (own is None or own.verdict == "void"):
+            self.due[segment] = Due(segment=segment, draw=where)
+
+    def _put_foreign_fails(self) -> None:
+        """Recheck, by replay, every fail of others that is not upheld yet."""
+        for segment in self.state.segments.values():
+            foreign = any(v.verdict == "fail" for who, v in segment.verdicts.items() if who != self.hotkey)
+            mine = self.state.coldkey(self.hotkey) == self.state.coldkey(segment.hotkey)
+            if foreign and not mine and segment.upheld_event is None and self.hotkey not in segment.verdicts:
+                self._put(segment.id, None)
+
+    async def _audit_all(self) -> None:
+        while True:
+            self._put_foreign_fails()
+            clock = time.monotonic()
+            ready = [due for due in self.due.values() if due.not_before_s <= clock]
+            if not ready:
+                await asyncio.sleep(IDLE_S)
+                continue
+            await self._audit(self._first(ready))
+            self.progress_s = time.time()
+
+    def _first(self, ready: Sequence[Due]) -> Due:
+        """Rechecks of fails first, then segments of accused miners, then the oldest."""
+
+        def order(due: Due) -> tuple[bool, bool, int]:
+            segment = self.state.segments[due.segment]
+            return due.draw is not None, not self.state.accused(segment.hotkey), segment.event
+
+        return min(ready, key=order)
+
+    async def _audit(self, due: Due) -> None:
+        """Fetch, replay, judge, and say so. What is withheld is asked for again until the grace is over."""
+        state, segment = self.state, self.state.segments[due.segment]
+        need = needed(state, segment, seed=seed_of(state, segment, due.draw, self.hotkey))
+        evidence = await gather(self.client, state, need)
+        over = time.monotonic() - due.since_s > self.run.audit.grace_s
+        refused = over and self._refusal_seen_by_two(segment)
+        judge = partial(audit, need, evidence, self.run, corpus=self.corpus, refused=refused)
+        judgement = await self._compute(judge)
+        if judgement.verdict == "void" and not over:
+            due.not_before_s = time.monotonic() + 2.0
+            return
+        del self.due[due.segment]
+        await self._say(segment, due.draw, judgement)
+
+    def _refusal_seen_by_two(self, segment: Segment) -> bool:
+        """Whether another identity has found this segment withheld too, or there is no other."""
+        identities = {self.state.coldkey(hotkey) for hotkey in self.state.validators()}
+        others = {
+            self.state.coldkey(who)
+            for who, verdict in segment.verdicts.items()
+            if verdict.reason == "withheld" and who != self.hotkey
+        }
+        return len(identities) < 2 or bool(others - {self.state.coldkey(self.hotkey)})
+
+    async def _say(self, segment: Segment, where: Draw | None, judgement: Judgement) -> None:
+        verdict = Verdict(
+            version=WIRE_VERSION,
+            run_id=self.run.run_id,
+            validator=self.hotkey,
+            segment=segment.id,
+            hotkey=segment.hotkey,
+            stage=segment.stage,
+            round=segment.round,
+            verdict=judgement.verdict,
+            reason=judgement.reason,
+            distance=judgement.distance,
+            tolerance=judgement.tolerance,
+            checks=judgement.checks,
+            evidence=judgement.evidence,
+            draw=where,
+            time_ms=time.time_ns() // 1_000_000,
+        )
+        for detail in judgement.details:
+            log.info("segment=%s detail=%r", segment.id[:12], detail)
+        log.info(
+            "segment=%s hotkey=%s verdict=%s reason=%s distance=%.3g tolerance=%.3g",
+            segment.id[:12], segment.hotkey, verdict.verdict, verdict.reason, verdict.distance, verdict.tolerance,
+        )  # fmt: skip
+        try:
+            await self.client.say(verdict)
+        except PeerRefused as refused:
+            log.warning("verdict refused=%r", str(refused))
+
+    def scores(self) -> dict[int, float]:
+        """The weights that this validator would set now, from the ledger and its own replays."""
+        assert self.view is not None
+        ledger = books(self.state, now_ms=time.time_ns() // 1_000_000, own=self.hotkey)
+        return to_weights(ledger, self.view, self.run)
+
+    async def _set_weights(self, view: ChainView) -> None:
+        """Once per tempo, in the middle of it, and again when training is done and they have changed."""
+        mine = view.neuron(self.hotkey)
+        if mine is None or not mine.validator_permit:
+            return
+        if view.block - mine.last_update < max(view.weights_rate_limit_blocks, 1):
+            return
+        weights = self.scores()
+        fresh = self.weights_block is None or view.block - self.weights_block >= view.tempo
+        changed = self.state.phase == "done" and weights != self.weights
+        if not weights or not (fresh or changed):
+            return
+        try:
+            done = await self.chain.set_weights(weights)
+        except RateLimited as limited:
+            log.info("weights=waiting blocks=%s", limited.blocks_to_wait)
+            return
+        self.weights_block, self.weights = done.block or view.block, weights
+        log.info("weights=set block=%s uids=%s", self.weights_block, sorted(weights))
+
+    def settled(self) -> bool:
+        """Whether all that can be judged is judged here, no work is pending, and the weights on the chain say so."""
+        state, seen = self.state, self.state.seen.get(self.hotkey)
+        if state.phase != "done" or not seen or self._judgeable(seen[-1].count):
+            return False
+        last = max((segment.event for segment in state.segments.values()), default=-1)
+        point = point_of(self.run.audit, seen, last)
+        drawn = point is None or point.block <= self.drawn_block
+        untried = any(self.hotkey not in state.segments[due].verdicts for due in self.due)
+        ledger = books(state, now_ms=time.time_ns() // 1_000_000, own=self.hotkey)
+        pending = any(book.pending for book in ledger.values())
+        return drawn and not untried and not pending and self.weights == self.scores()
+
+    def health(self) -> dict[str, object]:
+        """Facts about this process for its health page."""
+        return {
+            "role": "validator",
+            "hotkey": self.hotkey,
+            "run_id": self.run.run_id,
+            "block": self.view.block if self.view else None,
+            "due": len(self.due),
+            "settled": self.view is not None and self.settled(),
+            "weights_block": self.weights_block,
+            "weights": {str(uid): weight for uid, weight in self.weights.items()},
+            "progress_age_s": round(time.time() - self.progress_s, 1),
+        }
+
+    async def _compute(self, function: Any, *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
