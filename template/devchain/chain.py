@@ -1,0 +1,174 @@
+"""The chain itself: takes extrinsics in, makes blocks, and remembers them.
+
+Owns the order of things in a block and the life of an extrinsic from pool to
+finality. Synchronous and without a clock of its own: the node hands it the
+time. Knows nothing of sockets.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from template.devchain import balances, coinbase, dispatch, validity
+from template.devchain.blocks import Block, BlockStore, seal
+from template.devchain.context import Context, DispatchError, Origin, PoolError, invalid
+from template.devchain.extrinsics import Extrinsic, check_signature, decode_extrinsic, time_inherent
+from template.devchain.genesis import Genesis, genesis_salt, write_genesis
+from template.devchain.metadata import RuntimeInfo, load_runtime
+from template.devchain.pool import Pool
+from template.devchain.state import Storage, View
+
+logger = logging.getLogger(__name__)
+
+_MAX_NONCE_GAP = 1024
+_MAX_EXTRINSICS_PER_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Produced:
+    """A new block, the extrinsics that got into it, and those that can never get into one."""
+
+    block: Block
+    included: list[Extrinsic] = field(default_factory=list)
+    dropped: list[Extrinsic] = field(default_factory=list)
+
+
+class Chain:
+    """One dev chain from its genesis on."""
+
+    def __init__(self, genesis: Genesis, *, start_ms: int, runtime: RuntimeInfo | None = None) -> None:
+        self.genesis = genesis
+        self.runtime = runtime or load_runtime(genesis.block_time_s)
+        self.storage = Storage(self.runtime.codec)
+        self.context = Context(self.storage, self.runtime)
+        self.pool = Pool()
+        write_genesis(self.context, genesis)
+        self.storage.put("Timestamp.Now", start_ms)
+        self.context.events.clear()
+        salt = genesis_salt(genesis, self.runtime.digest, start_ms)
+        self.blocks = BlockStore(seal(None, salt, self.storage.changes(), []))
+
+    @property
+    def head(self) -> Block:
+        """The newest block."""
+        return self.blocks.head
+
+    @property
+    def oldest_state(self) -> int:
+        """The oldest block whose state is kept."""
+        return max(0, self.head.number - self.genesis.state_window_blocks)
+
+    def view(self, number: int) -> View:
+        """Storage at the end of that block."""
+        return View(self.storage, number)
+
+    def nonce(self, account: str) -> int:
+        """The account's nonce on the chain."""
+        nonce: int = self.storage.get("System.Account", account)["nonce"]
+        return nonce
+
+    def next_index(self, account: str) -> int:
+        """The nonce the account should use next, the pool counted in."""
+        return self.pool.next_nonce(account, self.nonce(account))
+
+    def submit(self, raw: bytes) -> tuple[Extrinsic, Extrinsic | None]:
+        """Take an extrinsic into the pool, or raise PoolError; also gives the one it replaced."""
+        extrinsic = decode_extrinsic(self.runtime, raw)
+        self.check(extrinsic)
+        return extrinsic, self.pool.add(extrinsic)
+
+    def check(self, extrinsic: Extrinsic) -> None:
+        """Refuse what cannot go into the next block, or into a later one when its nonce is ahead."""
+        birth = extrinsic.birth(self.head.number)
+        born = self.blocks.by_number(birth)
+        if born is None:
+            raise invalid("Transaction has an ancient birth block")
+        check_signature(self.runtime, extrinsic, self.blocks.genesis.hash, born.hash)
+        on_chain = self.nonce(extrinsic.signer)
+        if extrinsic.nonce < on_chain:
+            raise invalid("Transaction is outdated")
+        if extrinsic.nonce > on_chain + _MAX_NONCE_GAP:
+            raise invalid("Transaction will be valid in the future")
+        fee = dispatch.fee_of(extrinsic.call, len(extrinsic.raw)) + extrinsic.tip
+        if fee and balances.free(self.context, extrinsic.signer) < fee:
+            raise invalid("Inability to pay some fees (e.g. account balance too low)")
+        validity.check_call(self.storage, extrinsic.signer, extrinsic.call, self.head.number + 1)
+
+    def is_ready(self, extrinsic: Extrinsic) -> bool:
+        """Whether nothing of the account's has to come before it."""
+        return extrinsic.nonce < self.next_index(extrinsic.signer)
+
+    def produce(self, now_ms: int) -> Produced:
+        """Make the next block."""
+        number = self.head.number + 1
+        self.storage.begin_block(number)
+        ctx = self.context
+        ctx.events, ctx.phase = [], "Initialization"
+        ctx.put("System.Number", number)
+        ctx.put("System.ParentHash", "0x" + self.head.hash.hex())
+        ctx.put("Timestamp.Now", now_ms)
+        coinbase.begin_block(ctx)
+        body = [time_inherent(self.runtime, now_ms)]
+        ctx.phase = {"ApplyExtrinsic": 0}
+        self._succeed({"weight": {"ref_time": 0, "proof_size": 0}, "class": "Mandatory", "pays_fee": "Yes"})
+        included, dropped = self._apply_pool(body)
+        ctx.put("System.Events", ctx.events)
+        self.storage.forget("System.Events")
+        block = seal(self.head, b"", self.storage.changes(), body)
+        self.blocks.append(block)
+        self.storage.discard_before(number - self.genesis.state_window_blocks)
+        self.blocks.finalized = max(self.blocks.finalized, number - self.genesis.finality_lag_blocks)
+        return Produced(block, included, dropped)
+
+    def _apply_pool(self, body: list[bytes]) -> tuple[list[Extrinsic], list[Extrinsic]]:
+        """Put everything that is ready into the block; what can never be is dropped."""
+        included: list[Extrinsic] = []
+        dropped: list[Extrinsic] = []
+        nonces = {account: self.nonce(account) for account in self.pool.accounts()}
+        for extrinsic in self.pool.ready(nonces):
+            if len(included) >= _MAX_EXTRINSICS_PER_BLOCK:
+                break
+            try:
+                self.check(extrinsic)
+            except PoolError as error:
+                logger.info("event=extrinsic_dropped hash=0x%s reason=%s", extrinsic.hash.hex(), error)
+                dropped.append(extrinsic)
+                continue
+            self._apply(extrinsic, len(body))
+            body.append(extrinsic.raw)
+            nonces[extrinsic.signer] += 1
+            included.append(extrinsic)
+        dropped += [
+            each for each in self.pool.waiting() if each.nonce < self.nonce(each.signer) and each not in included
+        ]
+        for extrinsic in included + dropped:
+            self.pool.remove(extrinsic)
+        return included, dropped
+
+    def _apply(self, extrinsic: Extrinsic, index: int) -> None:
+        """Run one extrinsic: fee, nonce, call, events."""
+        ctx = self.context
+        ctx.phase = {"ApplyExtrinsic": index}
+        fee = dispatch.fee_of(extrinsic.call, len(extrinsic.raw))
+        if fee + extrinsic.tip:
+            balances.withdraw(ctx, extrinsic.signer, fee + extrinsic.tip, keep_alive=False)
+            ctx.emit("Balances.Withdraw", {"who": extrinsic.signer, "amount": fee + extrinsic.tip})
+        info = ctx.get("System.Account", extrinsic.signer)
+        ctx.put("System.Account", extrinsic.signer, info | {"nonce": info["nonce"] + 1})
+        outcome = dispatch.dispatch_info(extrinsic.call)
+        try:
+            dispatch.dispatch(ctx, Origin(extrinsic.signer), extrinsic.call)
+        except DispatchError as error:
+            self._pay_event(extrinsic, fee)
+            failure = {"dispatch_error": ctx.dispatch_error(error), "dispatch_info": outcome}
+            ctx.emit("System.ExtrinsicFailed", failure)
+            return
+        self._pay_event(extrinsic, fee)
+        self._succeed(outcome)
+
+    def _pay_event(self, extrinsic: Extrinsic, fee: int) -> None:
+        paid = {"who": extrinsic.signer, "actual_fee": fee + extrinsic.tip, "tip": extrinsic.tip}
+        self.context.emit("TransactionPayment.TransactionFeePaid", paid)
+
+    def _succeed(self, info: dict[str, Any]) -> None:
+        self.context.emit("System.ExtrinsicSuccess", {"dispatch_info": info})

@@ -1,0 +1,220 @@
+"""Storage with history.
+
+Owns every value of the chain, SCALE-encoded under its real key, at every
+block of the kept window. Values go in and come out as plain Python (accounts
+as ss58, bytes as bytes or text, the rest as numbers, lists and dicts) and are
+never changed in place. Does not know what any item means.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+import bittensor_core
+
+_UNREAD = object()
+_PREFIX_BYTES = 32
+
+
+class Item:
+    """One storage item of the runtime: how its keys and values are written, and its cells."""
+
+    __slots__ = ("cells", "default", "entry", "name", "pallet", "prefix")
+
+    def __init__(self, codec: bittensor_core.Runtime, pallet: str, name: str) -> None:
+        self.pallet, self.name = pallet, name
+        self.entry = codec.storage_entry(pallet, name)
+        self.prefix: bytes = bytes(codec.storage_prefix(pallet, name))
+        optional = self.entry.modifier == "Optional"
+        self.default = None if optional else codec.decode(self.entry.value_type, self.entry.default_bytes)
+        self.cells: dict[tuple[Any, ...], Cell] = {}
+
+
+class Cell:
+    """One key of one item, with its versions: (block, bytes), None where it was deleted."""
+
+    __slots__ = ("item", "key", "params", "value", "versions")
+
+    def __init__(self, item: Item, params: tuple[Any, ...], key: bytes) -> None:
+        self.item, self.params, self.key = item, params, key
+        self.versions: list[tuple[int, bytes | None]] = []
+        self.value: Any = None
+
+    def raw_at(self, block: int) -> bytes | None:
+        """The bytes at the end of that block."""
+        versions = self.versions
+        if versions and versions[-1][0] <= block:
+            return versions[-1][1]
+        index = bisect_right(versions, block, key=lambda version: version[0])
+        return versions[index - 1][1] if index else None
+
+
+class Storage:
+    """The current values, written at `block`, and a window of the past."""
+
+    def __init__(self, codec: bittensor_core.Runtime) -> None:
+        self.codec = codec
+        self.block = 0
+        self._items: dict[str, Item] = {}
+        self._by_prefix: dict[bytes, Item] = {}
+        self._by_key: dict[bytes, Cell] = {}
+        self._journal: dict[int, list[Cell]] = {}
+        self._undo: list[tuple[Cell, bool, bytes | None, Any]] = []
+        self._oldest = 0
+
+    def item(self, name: str) -> Item:
+        """The item called `Pallet.Name`; a bare name is SubtensorModule's. Raises KeyError when there is none."""
+        found = self._items.get(name)
+        if found is None:
+            pallet, _, short = name.rpartition(".")
+            found = Item(self.codec, pallet or "SubtensorModule", short)
+            self._items[name] = found
+            self._by_prefix[found.prefix] = found
+        return found
+
+    def get(self, name: str, *params: Any) -> Any:
+        """The current value, or the item's default."""
+        item = self.item(name)
+        cell = item.cells.get(params)
+        if cell is None or cell.versions[-1][1] is None:
+            return item.default
+        if cell.value is _UNREAD:
+            cell.value = self.codec.decode(item.entry.value_type, cell.versions[-1][1])
+        return cell.value
+
+    def has(self, name: str, *params: Any) -> bool:
+        """Whether the key holds a value of its own."""
+        cell = self.item(name).cells.get(params)
+        return cell is not None and cell.versions[-1][1] is not None
+
+    def put(self, name: str, *params_and_value: Any) -> None:
+        """Write a value: the parameters of the key, then the value."""
+        *params, value = params_and_value
+        item = self.item(name)
+        self._write(item, tuple(params), bytes(self.codec.encode(item.entry.value_type, value)), value)
+
+    def forget(self, name: str, *params: Any) -> None:
+        """Drop the Python form of a value, so that the next read decodes its bytes."""
+        self.item(name).cells[params].value = _UNREAD
+
+    def delete(self, name: str, *params: Any) -> None:
+        """Remove the key, when it is there."""
+        if self.has(name, *params):
+            self._write(self.item(name), params, None, None)
+
+    def scan(self, name: str, *prefix: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Every (parameters, value) of a map whose first parameters are these."""
+        size = len(prefix)
+        for params in [each for each in self.item(name).cells if each[:size] == prefix]:
+            if self.has(name, *params):
+                yield params, self.get(name, *params)
+
+    def _write(self, item: Item, params: tuple[Any, ...], raw: bytes | None, value: Any) -> None:
+        cell = item.cells.get(params)
+        if cell is None:
+            key = bytes(self.codec.storage_key(item.pallet, item.name, list(params)))
+            cell = item.cells[params] = self._by_key[key] = Cell(item, params, key)
+        same_block = bool(cell.versions) and cell.versions[-1][0] == self.block
+        before = cell.versions[-1][1] if cell.versions else None
+        self._undo.append((cell, same_block, before, cell.value))
+        if same_block:
+            cell.versions[-1] = (self.block, raw)
+        else:
+            cell.versions.append((self.block, raw))
+            self._journal.setdefault(self.block, []).append(cell)
+        cell.value = value
+
+    def mark(self) -> int:
+        """A point to roll back to."""
+        return len(self._undo)
+
+    def rollback(self, mark: int) -> None:
+        """Undo every write after the mark."""
+        while len(self._undo) > mark:
+            cell, same_block, before, value = self._undo.pop()
+            if same_block:
+                cell.versions[-1] = (self.block, before)
+            else:
+                cell.versions.pop()
+                if not cell.versions:
+                    del cell.item.cells[cell.params], self._by_key[cell.key]
+            cell.value = value
+
+    def begin_block(self, number: int) -> None:
+        """From here on writes belong to this block."""
+        self.block = number
+        self._undo.clear()
+
+    def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """What this block has written so far: key and bytes."""
+        for cell in self._journal.get(self.block, ()):
+            if cell.versions and cell.versions[-1][0] == self.block:
+                yield cell.key, cell.versions[-1][1]
+
+    def discard_before(self, block: int) -> None:
+        """Forget states older than this block; current values stay."""
+        for number in range(self._oldest, block + 1):
+            for cell in self._journal.pop(number, ()):
+                self._trim(cell, block)
+        self._oldest = max(self._oldest, block + 1)
+
+    def _trim(self, cell: Cell, block: int) -> None:
+        index = bisect_right(cell.versions, block, key=lambda version: version[0])
+        if index > 1:
+            del cell.versions[: index - 1]
+        if cell.versions and len(cell.versions) == 1 and cell.versions[0][1] is None:
+            cell.item.cells.pop(cell.params, None)
+            self._by_key.pop(cell.key, None)
+
+    def revert_to(self, block: int) -> None:
+        """Drop every version after this block, as a reorganisation does."""
+        for number in [each for each in self._journal if each > block]:
+            for cell in self._journal.pop(number):
+                while cell.versions and cell.versions[-1][0] > block:
+                    cell.versions.pop()
+                cell.value = _UNREAD
+                if not cell.versions:
+                    cell.item.cells.pop(cell.params, None)
+                    self._by_key.pop(cell.key, None)
+        self.begin_block(block)
+
+    def raw(self, key: bytes, block: int) -> bytes | None:
+        """The bytes under a full key at a block."""
+        cell = self._by_key.get(key)
+        return None if cell is None else cell.raw_at(block)
+
+    def keys(self, prefix: bytes, block: int) -> list[bytes]:
+        """Every key that starts with the prefix and holds a value at that block, in order."""
+        item = self._by_prefix.get(prefix[:_PREFIX_BYTES])
+        if item is None and len(prefix) >= _PREFIX_BYTES:
+            return []
+        cells = self._by_key.values() if item is None else item.cells.values()
+        return sorted(cell.key for cell in cells if cell.key.startswith(prefix) and cell.raw_at(block) is not None)
+
+
+class View:
+    """Storage as it was at the end of one block; reads only."""
+
+    def __init__(self, storage: Storage, block: int) -> None:
+        self.storage, self.block = storage, block
+
+    def get(self, name: str, *params: Any) -> Any:
+        """The value at this block, or the item's default."""
+        if self.block >= self.storage.block:
+            return self.storage.get(name, *params)
+        item = self.storage.item(name)
+        cell = item.cells.get(params)
+        raw = None if cell is None else cell.raw_at(self.block)
+        return item.default if raw is None else self.storage.codec.decode(item.entry.value_type, raw)
+
+    def has(self, name: str, *params: Any) -> bool:
+        """Whether the key held a value of its own at this block."""
+        cell = self.storage.item(name).cells.get(params)
+        return cell is not None and cell.raw_at(self.block) is not None
+
+    def scan(self, name: str, *prefix: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Every (parameters, value) at this block whose first parameters are these."""
+        size = len(prefix)
+        for params in [each for each in self.storage.item(name).cells if each[:size] == prefix]:
+            if self.has(name, *params):
+                yield params, self.get(name, *params)

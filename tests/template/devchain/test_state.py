@@ -1,0 +1,71 @@
+"""Storage keeps the past, forgets what is too old, and undoes what failed."""
+
+import pytest
+
+from template.devchain.metadata import RuntimeInfo, load_runtime
+from template.devchain.state import Storage, View
+
+
+@pytest.fixture(scope="module")
+def runtime() -> RuntimeInfo:
+    return load_runtime(1.0)
+
+
+@pytest.fixture
+def storage(runtime: RuntimeInfo) -> Storage:
+    """Tempo of subnet 1 is 10 at block 0, 20 from block 5, gone from block 9."""
+    storage = Storage(runtime.codec)
+    storage.put("Tempo", 1, 10)
+    storage.begin_block(5)
+    storage.put("Tempo", 1, 20)
+    storage.begin_block(9)
+    storage.delete("Tempo", 1)
+    return storage
+
+
+def test_a_view_shows_the_value_at_its_block(storage: Storage) -> None:
+    default = storage.item("Tempo").default
+    assert [View(storage, block).get("Tempo", 1) for block in (0, 4, 5, 8, 9)] == [10, 10, 20, 20, default]
+    assert [View(storage, block).has("Tempo", 1) for block in (4, 9)] == [True, False]
+
+
+def test_keys_are_those_that_existed_at_the_block(storage: Storage) -> None:
+    prefix = storage.item("Tempo").prefix
+    assert len(storage.keys(prefix, 8)) == 1
+    assert storage.keys(prefix, 9) == []
+    key = storage.keys(prefix, 8)[0]
+    assert storage.raw(key, 8) == (20).to_bytes(2, "little")
+    assert storage.raw(key, 9) is None
+
+
+def test_old_states_are_forgotten_and_current_values_stay(storage: Storage) -> None:
+    storage.put("Tempo", 2, 7)
+    storage.begin_block(30)
+    storage.discard_before(20)
+    assert storage.get("Tempo", 2) == 7
+    assert storage.keys(storage.item("Tempo").prefix, 8) == []
+    assert len(storage.item("Tempo").cells) == 1
+
+
+def test_a_rollback_restores_every_value(storage: Storage) -> None:
+    storage.put("Tempo", 3, 1)
+    mark = storage.mark()
+    storage.put("Tempo", 3, 2)
+    storage.put("Tempo", 4, 2)
+    storage.put("Burn", 1, 5)
+    storage.rollback(mark)
+    assert storage.get("Tempo", 3) == 1
+    assert not storage.has("Tempo", 4)
+    assert not storage.has("Burn", 1)
+
+
+def test_a_reorganisation_drops_later_versions(storage: Storage) -> None:
+    storage.revert_to(6)
+    assert storage.get("Tempo", 1) == 20
+    storage.revert_to(4)
+    assert storage.get("Tempo", 1) == 10
+
+
+def test_an_unknown_item_is_an_error(storage: Storage) -> None:
+    with pytest.raises(KeyError):
+        storage.get("NoSuchItem", 1)
