@@ -38,7 +38,7 @@ _KEY = Meaning(
     WalletError, "give the right password, or restore the key from its mnemonic (`btcli wallet regen-hotkey`)"
 )
 _PERMIT = Meaning(
-    NotPermitted, "add stake until this hotkey is among the subnet's top validators, and wait for an epoch"
+    NotPermitted, "a validator permit needs more stake (the subnet's top validators hold one) and an epoch"
 )
 _ADDRESS = Meaning(ChainRefused, "announce an address that others can reach; on one machine use 198.18.0.1 and map it")
 
