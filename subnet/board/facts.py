@@ -5,12 +5,14 @@ function: it knows nothing of torch, clocks, HTTP or colours, and invents no num
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from subnet.incentive import leaderboard
-from subnet.ledger.state import Member, RunState, Segment
+from subnet.ledger.state import Member, RunState
 from subnet.model.cost import parameters, spans
 from template.values import ChainView, Hotkey, Uid
 
@@ -39,8 +41,8 @@ NOTHING_AROUND = Around()
 
 def facts(state: RunState, view: ChainView | None, now_ms: int, *, around: Around = NOTHING_AROUND) -> Facts:
     """Everything the board shows at `now_ms` (milliseconds since 1970)."""
-    rounds = leaderboard.rounds(state)
-    verdicts = leaderboard.audits(state)
+    rounds = plain_rows(leaderboard.rounds(state))
+    verdicts = plain_rows(leaderboard.audits(state))
     return {
         "version": FACTS_VERSION,
         "time_ms": now_ms,
@@ -58,7 +60,12 @@ def facts(state: RunState, view: ChainView | None, now_ms: int, *, around: Aroun
     }
 
 
-def _run(state: RunState, rounds: list[dict[str, Any]], now_ms: int) -> Facts:
+def plain_rows(rows: Sequence[msgspec.Struct]) -> list[Facts]:
+    """Rows of `subnet.incentive.leaderboard` as plain JSON values."""
+    return [msgspec.to_builtins(row) for row in rows]
+
+
+def _run(state: RunState, rounds: list[Facts], now_ms: int) -> Facts:
     train = state.config.train
     stats = state.rounds.get(state.round)
     seconds = max((stats.ended_ms or now_ms) - stats.begun_ms, 1) / 1000 if stats else 0.0
@@ -125,48 +132,23 @@ def _curve(state: RunState) -> list[list[float]]:
 
 
 def _miners(state: RunState, view: ChainView | None, now_ms: int, around: Around) -> list[Facts]:
-    judged: dict[Hotkey, Counter[str]] = {}
     last_ms: dict[Hotkey, int] = {}
-    refusals: dict[Hotkey, Segment] = {}
+    void: Counter[Hotkey] = Counter()
     for segment in state.segments.values():
-        counts = judged.setdefault(segment.hotkey, Counter())
-        counts.update(verdict.verdict for verdict in segment.verdicts.values())
         last_ms[segment.hotkey] = segment.time_ms
-        if state.upheld(segment):
-            refusals[segment.hotkey] = segment
-    rows = []
-    for row in leaderboard.rows(state, view, now_ms):
-        hotkey = row["hotkey"]
-        member, counts = state.members.get(hotkey), judged.get(hotkey, Counter())
-        extra = {
-            "cheat": around.cheats.get(hotkey),
-            "state": _standing(state, member),
-            "reason": _fail_reason(refusals.get(hotkey)),
-            "passed": counts["pass"],
-            "failed": counts["fail"],
-            "void": counts["void"],
-            "step_ms": round(member.step_ms) if member else None,
-            "missed_steps": member.missed_steps if member else 0,
-            "last_ms": last_ms.get(hotkey),
+        void[segment.hotkey] += bool(segment.verdicts) and not leaderboard.is_audited(segment)
+    submitted = [vector for vector in around.weights.values() if vector]
+    rows = leaderboard.rows(state, view, now_ms, submitted=submitted, cheats=around.cheats)
+    return [
+        {
+            **row,
+            "void": void[row["hotkey"]],
+            "step_ms": round(state.members[row["hotkey"]].step_ms),
+            "missed_steps": state.members[row["hotkey"]].missed_steps,
+            "last_ms": last_ms.get(row["hotkey"]),
         }
-        rows.append({**row, **extra})
-    return rows
-
-
-def _standing(state: RunState, member: Member | None) -> str:
-    if member is None or not member.active:
-        return "left"
-    if member.barred_until_round > state.round:
-        return "barred"
-    if member.stage is None or member.from_round > state.round:
-        return "waiting"
-    return "training" if state.phase != "done" else "done"
-
-
-def _fail_reason(segment: Segment | None) -> str | None:
-    """The reason word of an upheld fail, as its first accuser gave it."""
-    fails = [verdict.reason for verdict in segment.verdicts.values() if verdict.verdict == "fail"] if segment else []
-    return fails[0] if fails else None
+        for row in plain_rows(rows)
+    ]
 
 
 def _validators(state: RunState) -> list[Facts]:
@@ -194,18 +176,20 @@ def _validators(state: RunState) -> list[Facts]:
 
 def _audit(state: RunState) -> Facts:
     """How much is audited: a segment counts once a validator has judged it to pass or fail; void is unaudited."""
-    words = [{verdict.verdict for verdict in segment.verdicts.values()} for segment in state.segments.values()]
-    audited = sum(1 for said in words if said & {"pass", "fail"})
-    total = len(words)
+    segments = state.segments.values()
+    judged = [segment for segment in segments if leaderboard.is_audited(segment)]
+    failed = sum(map(state.upheld, segments))
+    accused = sum(any(said.verdict == "fail" for said in segment.verdicts.values()) for segment in judged)
     return {
-        "segments": total,
-        "audited": audited,
-        "passed": sum(1 for said in words if "pass" in said and "fail" not in said),
-        "failed": sum(1 for segment in state.segments.values() if state.upheld(segment)),
-        "void": sum(1 for said in words if said == {"void"}),
-        "audited_frac": audited / total if total else 0.0,
+        "segments": len(segments),
+        "audited": len(judged),
+        "passed": len(judged) - accused,
+        "failed": failed,
+        "accused": accused - failed,
+        "void": sum(1 for segment in segments if segment.verdicts and not leaderboard.is_audited(segment)),
+        "audited_frac": leaderboard.audited_frac(state),
         "rate_frac": state.config.audit.rate_frac,
-        "says": audited_sentence(audited, total),
+        "says": audited_sentence(len(judged), len(segments)),
     }
 
 

@@ -50,8 +50,8 @@ _WORDS = (("pass", "passed"), ("fail", "failed"), ("void", "void"))
 
 def _miner_families(facts: Facts) -> Iterator[tuple[str, str, str, Samples]]:
     miners = facts["miners"]
-    states = sorted({row["state"] for row in miners})
-    counts: Samples = [({"state": word}, sum(row["state"] == word for row in miners)) for word in states]
+    states = sorted({row["status"] for row in miners})
+    counts: Samples = [({"status": word}, sum(row["status"] == word for row in miners)) for word in states]
     yield "strata_miners", "gauge", "Miners by what they do.", counts
     for name, kind, says, column in (
         ("strata_miner_work_committed_total", "counter", "Work a miner committed, priced FLOPs.", "work_committed"),

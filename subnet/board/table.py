@@ -102,9 +102,9 @@ def miners_lines(facts: Facts) -> list[str]:
     if not miners:
         return ["no miner has joined yet"]
     cheats = any(row["cheat"] for row in miners)
-    names = ("uid", "hotkey", "stage", "state", "committed", "refuted", "score", "weight", "incentive", "audits")
+    names = ("uid", "hotkey", "stage", "status", "committed", "refuted", "score", "weight", "incentive", "audits")
     rows = [_miner(row, cheats) for row in _shown(miners)]
-    lines = columns(names + ("cheat",) * cheats, rows, left=("hotkey", "state", "cheat"))
+    lines = columns(names + ("cheat",) * cheats, rows, left=("hotkey", "status", "cheat"))
     left_out = len(miners) - len(rows)
     return lines + [f"and {left_out} more; --json lists all"] * (left_out > 0)
 
@@ -119,7 +119,7 @@ def _miner(row: Facts, cheats: bool) -> tuple[str, ...]:
         _whole(row["uid"]),
         short(row["hotkey"]),
         _whole(row["stage"]),
-        ascii_only(row["state"], 8),
+        ascii_only(row["status"], 11),
         quantity(row["work_committed"]),
         quantity(row["work_refuted"]),
         quantity(row["score"]),
@@ -159,7 +159,7 @@ def refuted_lines(facts: Facts) -> list[str]:
             f"{short(row['hotkey'])} (uid {_whole(row['uid'])}, stage {_whole(row['stage'])}{cheat}), "
             f"weight {number(row['weight'])}"
         )
-        fails = list(_fails_of(facts, row["hotkey"])) or [f"reason: {ascii_only(row['reason'] or 'built on refuted work')}"]
+        fails = list(_fails_of(facts, row["hotkey"])) or [_reason(row)]
         lines += [f"  {line}" for line in fails]
     return lines
 
@@ -174,6 +174,10 @@ def _fails_of(facts: Facts, hotkey: str) -> Iterable[str]:
                 f"round {each['round']}: {ascii_only(each['reason'])}, distance {each['distance']:.2g} "
                 f"where {each['tolerance']:.2g} is allowed (audit {ascii_only(each['id'], 12)})"
             )
+
+
+def _reason(row: Facts) -> str:
+    return f"reason: {ascii_only(row['reason'] or 'built on refuted work')}"
 
 
 def _whole(value: int | None) -> str:

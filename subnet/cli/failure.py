@@ -71,10 +71,10 @@ def guarded(command: Callable[[], object]) -> int:
     except (SubnetError, BaseNeuronError, OSError) as error:
         return _end(error)
     except ExceptionGroup as group:
-        error = first_cause(group)
-        if not isinstance(error, SubnetError | BaseNeuronError | OSError):
+        cause = first_cause(group)
+        if not isinstance(cause, SubnetError | BaseNeuronError | OSError):
             raise
-        return _end(error)
+        return _end(cause)
     except KeyboardInterrupt:
         complain("stopped by Ctrl-C")
         return FAILED

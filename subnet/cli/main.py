@@ -13,6 +13,7 @@ import typer
 
 from subnet.cli.console import line
 from subnet.cli.failure import guarded
+from subnet.cli.flags import translated
 
 
 class Command(NamedTuple):
@@ -90,6 +91,7 @@ def overview() -> typer.Typer:
         pretty_exceptions_enable=False,
         no_args_is_help=True,
         rich_markup_mode=None,
+        context_settings={"max_content_width": 100},
         epilog="Example: strata up --out out/demo    `strata COMMAND --help` explains a command.",
     )
 
@@ -127,6 +129,11 @@ def dispatch(arguments: list[str]) -> None:
 def run(arguments: list[str]) -> int:
     """Run a command line to its exit code."""
     return guarded(lambda: dispatch(arguments))
+
+
+def run_role(role: str, arguments: list[str]) -> int:
+    """Run `strata ROLE` with an entry point's arguments, the older spellings included, to its exit code."""
+    return guarded(lambda: dispatch([role, *translated(role, arguments)]))
 
 
 def main() -> NoReturn:

@@ -12,7 +12,7 @@ def made_up(miners: int = 5, *, hostile: bool = False, rounds: int = 3, seed: in
     rows = [_miner(uid, miners, chance, hostile) for uid in range(miners)]
     total = sum(row["score"] for row in rows) or 1
     for row in rows:
-        row["weight"] = row["score"] / total
+        row["weight"] = row["share"] = row["score"] / total
         row["incentive"] = row["weight"] if row["score"] else 0.0
     audits = [_audit(number, chance.choice(rows), chance) for number in range(12 * bool(rows))]
     return {
@@ -29,6 +29,7 @@ def made_up(miners: int = 5, *, hostile: bool = False, rounds: int = 3, seed: in
             "audited": 31 * bool(rows),
             "passed": 29 * bool(rows),
             "failed": 2 * bool(rows),
+            "accused": 0,
             "void": 1 * bool(rows),
             "audited_frac": 31 / 96 if rows else 0.0,
             "rate_frac": 0.34,
@@ -67,8 +68,13 @@ def _miner(uid: int, count: int, chance: random.Random, hostile: bool) -> dict[s
         "score": 0 if guilty else work,
         "weight": 0.0,
         "incentive": 0.0,
-        "state": "barred" if guilty else "training",
-        "reason": (HOSTILE if hostile else "delta") if guilty else None,
+        "status": "quarantined" if guilty else "training",
+        "reason": (HOSTILE if hostile else "delta") if guilty else "",
+        "work_pending": 0,
+        "work_unpaid": 0,
+        "share": 0.0,
+        "segments": 24,
+        "audited": 2 if guilty else 6,
         "passed": 0 if guilty else 6,
         "failed": 2 if guilty else 0,
         "void": 1 if uid == 0 else 0,
@@ -86,7 +92,11 @@ def _audit(number: int, row: dict[str, Any], chance: random.Random) -> dict[str,
         "stage": row["stage"],
         "round": number // 4,
         "verdict": "fail" if failed else "pass",
-        "reason": row["reason"] or "within_tolerance",
+        "reason": row["reason"] or "within",
+        "segment": f"{chance.getrandbits(256):064x}",
+        "validator": key(500),
+        "drawn": True,
+        "upheld": failed,
         "distance": 0.19 if failed else 1.2e-6,
         "tolerance": 1e-4,
     }
