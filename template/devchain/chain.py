@@ -11,11 +11,14 @@ from typing import Any
 
 from template.devchain import balances, coinbase, dispatch, validity
 from template.devchain.blocks import Block, BlockStore, seal
+from template.devchain.calls.shielded import SUBMIT
 from template.devchain.context import Context, DispatchError, Origin, PoolError, invalid
 from template.devchain.extrinsics import Extrinsic, check_signature, decode_extrinsic, time_inherent
 from template.devchain.genesis import Genesis, genesis_salt, write_genesis
 from template.devchain.metadata import RuntimeInfo, load_runtime
+from template.devchain.metadata_edit import decode_compact
 from template.devchain.pool import Pool
+from template.devchain.shield import ROTATION_BLOCKS, Shield
 from template.devchain.state import Storage, View
 
 logger = logging.getLogger(__name__)
@@ -46,6 +49,8 @@ class Chain:
         self.storage.put("Timestamp.Now", start_ms)
         self.context.events.clear()
         salt = genesis_salt(genesis, self.runtime.digest, start_ms)
+        self.shield = Shield(salt)
+        self.storage.put("MevShield.NextKey", self.shield.public_key(0))
         self.blocks = BlockStore(seal(None, salt, self.storage.changes(), []))
 
     @property
@@ -93,6 +98,8 @@ class Chain:
         if fee and balances.free(self.context, extrinsic.signer) < fee:
             raise invalid("Inability to pay some fees (e.g. account balance too low)")
         validity.check_call(self.storage, extrinsic.signer, extrinsic.call, self.head.number + 1)
+        if dispatch.name_of(extrinsic.call) == SUBMIT:
+            self.shield.check(_sealed(extrinsic), self.head.number)
 
     def is_ready(self, extrinsic: Extrinsic) -> bool:
         """Whether nothing of the account's has to come before it."""
@@ -107,6 +114,8 @@ class Chain:
         ctx.put("System.Number", number)
         ctx.put("System.ParentHash", "0x" + self.head.hash.hex())
         ctx.put("Timestamp.Now", now_ms)
+        if number % ROTATION_BLOCKS == 0:
+            ctx.put("MevShield.NextKey", self.shield.public_key(number))
         coinbase.begin_block(ctx)
         body = [time_inherent(self.runtime, now_ms)]
         ctx.phase = {"ApplyExtrinsic": 0}
@@ -134,9 +143,8 @@ class Chain:
                 logger.info("event=extrinsic_dropped hash=0x%s reason=%s", extrinsic.hash.hex(), error)
                 dropped.append(extrinsic)
                 continue
-            self._apply(extrinsic, len(body))
-            body.append(extrinsic.raw)
-            nonces[extrinsic.signer] += 1
+            self._apply(extrinsic, body)
+            nonces[extrinsic.signer] = self.nonce(extrinsic.signer)
             included.append(extrinsic)
         dropped += [
             each for each in self.pool.waiting() if each.nonce < self.nonce(each.signer) and each not in included
@@ -145,10 +153,11 @@ class Chain:
             self.pool.remove(extrinsic)
         return included, dropped
 
-    def _apply(self, extrinsic: Extrinsic, index: int) -> None:
-        """Run one extrinsic: fee, nonce, call, events."""
+    def _apply(self, extrinsic: Extrinsic, body: list[bytes]) -> None:
+        """Run one extrinsic: fee, nonce, call, events. A sealed one is opened and follows its carrier."""
         ctx = self.context
-        ctx.phase = {"ApplyExtrinsic": index}
+        ctx.phase = {"ApplyExtrinsic": len(body)}
+        body.append(extrinsic.raw)
         fee = dispatch.fee_of(extrinsic.call, len(extrinsic.raw))
         if fee + extrinsic.tip:
             balances.withdraw(ctx, extrinsic.signer, fee + extrinsic.tip, keep_alive=False)
@@ -165,6 +174,23 @@ class Chain:
             return
         self._pay_event(extrinsic, fee)
         self._succeed(outcome)
+        if dispatch.name_of(extrinsic.call) == SUBMIT:
+            self._apply_sealed(extrinsic, body)
+
+    def _apply_sealed(self, carrier: Extrinsic, body: list[bytes]) -> None:
+        """Open what the carrier holds and run it right behind; what does not open or is not valid is left out."""
+        raw = self.shield.open(_sealed(carrier), self.head.number)
+        try:
+            if raw is None:
+                raise invalid("the sealed extrinsic does not open")
+            inner = decode_extrinsic(self.runtime, raw)
+            self.check(inner)
+            if inner.nonce != self.nonce(inner.signer) or dispatch.name_of(inner.call) == SUBMIT:
+                raise invalid("Transaction will be valid in the future")
+        except PoolError as error:
+            logger.warning("event=sealed_dropped carrier=0x%s reason=%s", carrier.hash.hex(), error)
+            return
+        self._apply(inner, body)
 
     def _pay_event(self, extrinsic: Extrinsic, fee: int) -> None:
         paid = {"who": extrinsic.signer, "actual_fee": fee + extrinsic.tip, "tip": extrinsic.tip}
@@ -172,3 +198,9 @@ class Chain:
 
     def _succeed(self, info: dict[str, Any]) -> None:
         self.context.emit("System.ExtrinsicSuccess", {"dispatch_info": info})
+
+
+def _sealed(carrier: Extrinsic) -> bytes:
+    """The ciphertext of a carrier, taken from its raw call: two bytes of index, a length, the bytes."""
+    size, used = decode_compact(carrier.call_data[2:])
+    return carrier.call_data[2 + used : 2 + used + size]

@@ -64,8 +64,11 @@ def _accrue(ctx: Context, netuid: int) -> None:
     emission = ctx.get("BlockEmission") if ctx.get("SubnetEmissionEnabled", netuid) else 0
     if ctx.get("SubnetAlphaOutEmission", netuid) != emission:
         ctx.put("SubnetAlphaOutEmission", netuid, emission)
+        ctx.put("SubnetTaoInEmission", netuid, emission)
     if not emission:
         return
+    stakes.add_reserve(ctx, netuid, emission)
+    ctx.add("TotalIssuance", emission)
     cut = emission * ctx.get("SubnetOwnerCut") // U16_MAX if ctx.get("OwnerCutEnabled", netuid) else 0
     server = (emission - cut) // 2
     ctx.add("PendingOwnerCut", netuid, cut)

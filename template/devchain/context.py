@@ -65,6 +65,7 @@ class Context:
         self.has, self.scan = storage.has, storage.scan
         self.events: list[dict[str, Any]] = []
         self.phase: Any = "Initialization"
+        self.subnet_defaults: dict[str, Any] = {}
 
     @property
     def block(self) -> int:

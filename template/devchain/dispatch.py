@@ -8,7 +8,18 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from template.devchain.calls import commitments, registration, serving, system, transfers, weights
+from template.devchain.calls import (
+    admin,
+    commitments,
+    registration,
+    serving,
+    shielded,
+    staking,
+    subnets,
+    system,
+    transfers,
+    weights,
+)
 from template.devchain.context import Context, DispatchError, Origin, ensure
 
 logger = logging.getLogger(__name__)
@@ -136,9 +147,13 @@ def _force_batch(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:
 
 
 CALLS: dict[str, Function] = {
+    **admin.CALLS,
     **commitments.CALLS,
     **registration.CALLS,
     **serving.CALLS,
+    **shielded.CALLS,
+    **staking.CALLS,
+    **subnets.CALLS,
     **system.CALLS,
     **transfers.CALLS,
     **weights.CALLS,

@@ -11,13 +11,13 @@ from typing import Any
 
 import bittensor_core
 
-from template.devchain import balances, neurons, stakes
+from template.devchain import balances, neurons, stakes, subnets
 from template.devchain.context import Context
 
 RAO_PER_TAO = 10**9
 NETUID = 1
 _SUDO_TAO, _OWNER_TAO = 1_000_000.0, 10_000.0
-_ROOT_SYMBOL, _SUBNET_SYMBOL = "Τ", "α"
+_ROOT_SYMBOL = "Τ"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,8 @@ class Genesis:
     stake_threshold_tao: float = 0.0
     yuma3: bool = False
     start_call_delay: int = 10
+    network_rate_limit: int = 0
+    network_lock_tao: float = 100.0
     subnet_name: str = "strata"
     state_window_blocks: int = 4096
     start_ms: int = 0  # the clock of block 0; 0 means the machine's clock when the chain starts
@@ -148,8 +150,16 @@ def write_genesis(ctx: Context, genesis: Genesis) -> None:
     ctx.put("CommitRevealWeightsVersion", 4)
     ctx.put("TotalNetworks", 2)
     ctx.put("AdminFreezeWindow", 0)
+    ctx.put("OwnerHyperparamRateLimit", 0)
+    ctx.put("NetworkRateLimit", genesis.network_rate_limit)
+    ctx.put("NetworkMinLockCost", rao(genesis.network_lock_tao))
+    ctx.put("NetworkLastLockCost", rao(genesis.network_lock_tao))
     _write_root(ctx, genesis)
-    _write_subnet(ctx, genesis)
+    ctx.subnet_defaults = subnet_defaults(genesis)
+    subnets.write_subnet(ctx, NETUID, genesis.owner_coldkey, genesis.owner_hotkey)
+    subnets.write_name(ctx, NETUID, genesis.subnet_name)
+    ctx.put("SubtokenEnabled", NETUID, True)
+    ctx.put("FirstEmissionBlockNumber", NETUID, 1)
     _write_neurons(ctx, genesis)
     ctx.put("TotalIssuance", ctx.get("Balances.TotalIssuance"))
 
@@ -162,21 +172,9 @@ def _write_root(ctx: Context, genesis: Genesis) -> None:
     ctx.put("NetworkRegistrationAllowed", 0, False)
 
 
-def _write_subnet(ctx: Context, genesis: Genesis) -> None:
-    identity = dict.fromkeys(
-        ("github_repo", "subnet_contact", "subnet_url", "discord", "description", "logo_url", "additional"), b""
-    )
-    values: dict[str, Any] = {
-        "NetworksAdded": True,
-        "NetworkRegisteredAt": 0,
-        "SubnetOwner": genesis.owner_coldkey,
-        "SubnetOwnerHotkey": genesis.owner_hotkey,
-        "SubnetIdentitiesV3": identity | {"subnet_name": genesis.subnet_name.encode()},
-        "TokenSymbol": _SUBNET_SYMBOL.encode(),
-        "SubtokenEnabled": True,
-        "FirstEmissionBlockNumber": 1,
-        "SubnetMechanism": 0,
-        "SubnetMovingPrice": {"bits": 1 << 32},
+def subnet_defaults(genesis: Genesis) -> dict[str, Any]:
+    """The hyperparameters of subnet 1, and of every subnet made later."""
+    return {
         "Tempo": genesis.tempo,
         "WeightsSetRateLimit": genesis.weights_rate_limit,
         "ServingRateLimit": genesis.serving_rate_limit,
@@ -196,8 +194,6 @@ def _write_subnet(ctx: Context, genesis: Genesis) -> None:
         "ActivityCutoffFactorMilli": genesis.activity_cutoff_factor_milli,
         "Yuma3On": genesis.yuma3,
     }
-    for name, value in values.items():
-        ctx.put(name, NETUID, value)
 
 
 def _write_neurons(ctx: Context, genesis: Genesis) -> None:
@@ -210,7 +206,7 @@ def _write_neurons(ctx: Context, genesis: Genesis) -> None:
         neurons.link_owner(ctx, validator.hotkey, validator.coldkey)
         uid = neurons.register(ctx, NETUID, validator.hotkey)
         stakes.add_stake(ctx, validator.hotkey, validator.coldkey, NETUID, rao(validator.stake_tao))
-        ctx.add("SubnetTAO", NETUID, rao(validator.stake_tao))
+        stakes.add_reserve(ctx, NETUID, rao(validator.stake_tao))
         ctx.add("TotalStake", rao(validator.stake_tao))
         neurons.set_at(ctx, "ValidatorPermit", NETUID, uid, True)
     neurons.set_at(ctx, "ValidatorPermit", NETUID, 0, True)

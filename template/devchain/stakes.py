@@ -65,6 +65,12 @@ def reward(ctx: Context, hotkey: str, netuid: int, alpha: int) -> None:
         add_stake(ctx, hotkey, ctx.get("Owner", hotkey), netuid, alpha)
 
 
+def add_reserve(ctx: Context, netuid: int, tao: int) -> None:
+    """Put TAO into a subnet's pool, or take it out; its alpha side follows, so that the price stays one."""
+    reserve = ctx.add("SubnetTAO", netuid, tao)
+    ctx.put("SubnetAlphaIn", netuid, reserve)
+
+
 def _set_shares(ctx: Context, key: tuple[str, str, int], change: int, total: int) -> None:
     hotkey, coldkey, netuid = key
     mine = _shares(ctx.get("AlphaV2", *key)) + change

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from template.devchain import balances, neurons
+from template.devchain import balances, neurons, stakes
 from template.devchain.context import Context, Origin, ensure
 
 
@@ -30,7 +30,7 @@ def _register(ctx: Context, coldkey: str, netuid: int, hotkey: str) -> None:
     full = neurons.count(ctx, netuid) >= ctx.get("MaxAllowedUids", netuid)
     ensure(not full or neurons.neuron_to_prune(ctx, netuid) is not None, "NoNeuronIdAvailable")
     balances.withdraw(ctx, coldkey, price)
-    ctx.add("SubnetTAO", netuid, price)
+    stakes.add_reserve(ctx, netuid, price)
     ctx.add("RAORecycledForRegistration", netuid, price)
     neurons.register(ctx, netuid, hotkey)
     ctx.add("RegistrationsThisBlock", netuid, 1)

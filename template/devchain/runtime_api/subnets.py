@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from template.devchain import coinbase, stakes
+from template.devchain import coinbase, stakes, subnets
 from template.devchain.runtime_api.hyperparameters import activity_cutoff
 from template.devchain.runtime_api.neurons import axon, pruning_score
 from template.devchain.runtime_api.query import Function, Query, text_units
@@ -201,13 +201,8 @@ def get_block_emission(query: Query) -> int:
 
 
 def get_network_registration_cost(query: Query) -> int:
-    """What a new subnet costs now: the last lock doubled, falling linearly to the minimum."""
-    minimum, last = query.get("NetworkMinLockCost"), query.get("NetworkLastLockCost")
-    created = [query.get("NetworkRegisteredAt", netuid) for netuid in query.netuids() if netuid]
-    interval = query.get("NetworkLockReductionInterval")
-    fallen = last * (query.block - max(created, default=0)) // interval if interval else 0
-    doubled = 2 * last if len(created) > 1 else last
-    return int(max(minimum, doubled - fallen))
+    """What a new subnet costs at this block."""
+    return subnets.creation_price(query.view, query.block)
 
 
 APIS: dict[str, Function] = {
