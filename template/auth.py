@@ -7,7 +7,7 @@ btauth/1 headers) and by `template.fake`. Authentication only: whether a caller 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from template.errors import ExpiredRequest, FutureRequest
 from template.values import Hotkey
@@ -29,6 +29,7 @@ class Caller:
     nonce_ns: int
 
 
+@runtime_checkable
 class Signer(Protocol):
     """A hotkey's private side."""
 
@@ -46,6 +47,7 @@ class Signer(Protocol):
         ...
 
 
+@runtime_checkable
 class Verifier(Protocol):
     """The public side, bound to the hotkey that requests must be addressed to."""
 
@@ -58,6 +60,7 @@ class Verifier(Protocol):
         ...
 
 
+@runtime_checkable
 class NonceStore(Protocol):
     """Remembers accepted requests for at least `retention` seconds, across restarts where it must."""
 

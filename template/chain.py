@@ -5,11 +5,12 @@ It decides nothing: what to commit and which weights to set is its caller's busi
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from template.values import ChainView, Hotkey, Record, Submitted, Uid
 
 
+@runtime_checkable
 class Chain(Protocol):
     """One subnet, seen and written to by one hotkey."""
 

@@ -19,8 +19,9 @@ BaseNeuronError
 ├── AuthError              a request or signature that is refused (`word` and `status` go to the sender)
 │   ├── MalformedAuth      a header is missing or unreadable
 │   ├── WrongReceiver      signed for somebody else, or for nobody
-│   ├── ExpiredRequest     too old by `delta_s`
-│   ├── FutureRequest      ahead of our clock by `delta_s`
+│   ├── ClockFault         the two refusals that a wrong clock causes, with `delta_s`
+│   │   ├── ExpiredRequest     too old
+│   │   └── FutureRequest      ahead of our clock
 │   ├── BadSignature       not by that hotkey, or not over this request
 │   ├── ReplayedRequest    seen before
 │   └── UnknownCaller      well signed, by somebody who is not registered here

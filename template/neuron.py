@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from pathlib import Path
+from types import FrameType
 
 from template.errors import BaseNeuronError, LockError, UsageError
 from template.values import Hotkey
@@ -189,19 +190,23 @@ def _signals(running: Running, task: "asyncio.Future[None]") -> Generator[None, 
     limit = threading.Timer(STOP_LIMIT_S, os._exit, [EXIT_FAILED])
     limit.daemon = True
 
-    def stop(number: int) -> None:
+    def stop(name: str) -> None:
         if running.stopping.is_set():
             task.cancel()
             return
-        log.info("stopping signal=%s", signal.Signals(number).name)
-        limit.start()
+        log.info("stopping signal=%s", name)
         running.stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
+    def heard(number: int, _: FrameType | None) -> None:
+        # Not the loop's own handlers: those would wait for a neuron that is stuck outside its loop.
+        if not limit.is_alive():
+            limit.start()
+        loop.call_soon_threadsafe(stop, signal.Signals(number).name)
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         limit.cancel()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

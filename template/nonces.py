@@ -16,13 +16,15 @@ PRUNE_AT_LINES = 20_000
 class FileNonceStore:
     """Implements auth.NonceStore on one file. Entries older than the retention are dropped from time to time."""
 
-    def __init__(self, path: Path, *, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self, path: Path, *, now_ns: Callable[[], int] = time.time_ns, prune_at_lines: int = PRUNE_AT_LINES
+    ) -> None:
         self.retention = RETENTION_S
         self._path = path
         self._now_ns = now_ns
         path.parent.mkdir(parents=True, exist_ok=True)
         self._seen = self._load()
-        self._prune_at = PRUNE_AT_LINES
+        self._prune_at = self._prune_at_lines = prune_at_lines
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._rewrite()
 
@@ -55,7 +57,7 @@ class FileNonceStore:
         os.replace(fresh, self._path)
         os.close(self._file)
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        self._prune_at = len(self._seen) * 2 + PRUNE_AT_LINES
+        self._prune_at = len(self._seen) * 2 + self._prune_at_lines
 
 
 class MemoryNonceStore:

@@ -42,7 +42,7 @@ from template.sdk_decode import (
     signer_of,
 )
 from template.sdk_errors import our_error
-from template.session import Sessions
+from template.session import Patience, Sessions
 from template.values import COMMITMENT_LIMIT_BYTES, ChainView, Hotkey, Record, Submitted, Uid
 from template.wallets import check_wallet_files, require_unlockable
 
@@ -82,7 +82,7 @@ class _Session:
         return await self.client.at(await self.finalised())
 
 
-def _sessions(network: str, fallback_endpoints: Sequence[str]) -> Sessions[_Session]:
+def _sessions(network: str, fallback_endpoints: Sequence[str], patience: Patience | None) -> Sessions[_Session]:
     label, endpoint = settings.resolve_endpoint(check_network(network))
     fallbacks = list(fallback_endpoints) or settings.default_fallback_endpoints(label)
     archives = settings.default_archive_endpoints(label)
@@ -91,16 +91,22 @@ def _sessions(network: str, fallback_endpoints: Sequence[str]) -> Sessions[_Sess
         rpc = bt.RpcSubstrate(endpoint, fallback_endpoints=fallbacks, archive_endpoints=archives)
         return _Session(bt.Client(endpoint, substrate=rpc), rpc)
 
-    return Sessions(endpoint, make, faults=SDK_FAULTS, translate=our_error)
+    return Sessions(endpoint, make, faults=SDK_FAULTS, translate=our_error, patience=patience)
 
 
 class SdkChain:
     """Implements chain.Chain for a wallet's hotkey. Usable within one event loop; needs `close()` at the end."""
 
     def __init__(
-        self, network: str, netuid: int, wallet: "bt.Wallet", *, fallback_endpoints: Sequence[str] = ()
+        self,
+        network: str,
+        netuid: int,
+        wallet: bt.Wallet,
+        *,
+        fallback_endpoints: Sequence[str] = (),
+        patience: Patience | None = None,
     ) -> None:
-        self._sessions = _sessions(network, fallback_endpoints)
+        self._sessions = _sessions(network, fallback_endpoints, patience)
         self._netuid = netuid
         self._wallet = wallet
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from template.errors import BaseNeuronError, ChainBusy, ChainUnreachable
 from template.values import Submitted
@@ -24,12 +24,13 @@ class Patience:
     """How long each wait may last. A wait for a block outlives an outage of the node of up to `outage_s`."""
 
     connect_s: float = 15.0
-    read_s: float = 20.0
+    read_s: float = 15.0
     close_s: float = 2.0
     pause_s: float = 0.2
     outage_s: float = 120.0
 
 
+@runtime_checkable
 class Session(Protocol):
     """What has to be connected and closed."""
 
@@ -117,20 +118,19 @@ class Sessions(Generic[S]):
 
     async def wait_for_block(self, number: int) -> int:
         """Return once block `number` is finalised. Polled: a subscription would not survive a dropped connection."""
-        pause_s = min(2.0, await self.read("read the block time", lambda session: session.block_time_s()) / 3)
-        gone_since_s = None
+        pause_s, gone_since_s = 0.5, None
         while True:
             try:
                 reached = await self.read("read the finalised block", lambda session: session.finalised())
+                if reached >= number:
+                    return reached
+                pause_s = min(2.0, await self.read("read the block time", lambda session: session.block_time_s()) / 3)
+                gone_since_s = None
             except ChainUnreachable:
                 now_s = asyncio.get_running_loop().time()
                 gone_since_s = gone_since_s or now_s
                 if now_s - gone_since_s > self._patience.outage_s:
                     raise
-            else:
-                gone_since_s = None
-                if reached >= number:
-                    return reached
             await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
@@ -187,13 +187,13 @@ class Sessions(Generic[S]):
 
     def _leave(self, session: S, connecting: "asyncio.Task[None] | None") -> None:
         async def leave() -> None:
-            try:
-                if connecting is not None:
-                    await connecting
-                async with asyncio.timeout(self._patience.close_s):
-                    await session.close()
-            except self._faults as error:
-                log.debug("a dropped session ended with error=%s", error)
+            steps = [connecting] if connecting is not None else []
+            await asyncio.gather(*steps, return_exceptions=True)
+            closing = asyncio.create_task(session.close())
+            await asyncio.wait([closing], timeout=self._patience.close_s)
+            closing.cancel()
+            if closing.done() and not closing.cancelled() and (error := closing.exception()) is not None:
+                log.debug("a dropped session ended with error=%r", error)
 
         task = asyncio.create_task(leave())
         self._leaving.add(task)

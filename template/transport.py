@@ -7,7 +7,7 @@ its handler runs only for an authenticated caller, before any byte of the body i
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from template.auth import Caller
 from template.values import Hotkey
@@ -26,6 +26,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+@runtime_checkable
 class Transport(Protocol):
     """The client side. `peer` is "ip:port" as announced on the chain, or a base URL such as "http://host:port"."""
 
@@ -63,6 +64,7 @@ class Transport(Protocol):
         ...
 
 
+@runtime_checkable
 class Incoming(Protocol):
     """One request as its handler sees it. `caller` is set on signed routes and None on others."""
 

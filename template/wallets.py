@@ -3,11 +3,12 @@
 import os
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from template.errors import WalletError
 
 
+@runtime_checkable
 class Keyfile(Protocol):
     """One key on disk, as the SDK shows it."""
 

@@ -268,8 +268,8 @@ def port_holder(port: int) -> str | None:
                     inodes.add(f"socket:[{parts[9]}]")
     for pid in filter(str.isdecimal, os.listdir("/proc") if inodes else ()):
         with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{pid}/fd"):
-                if os.readlink(entry.path) in inodes:
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                if os.readlink(f"/proc/{pid}/fd/{number}") in inodes:
                     with open(f"/proc/{pid}/cmdline", "rb") as file:
                         command = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
                     return f"process {pid} ({command[:80]})"

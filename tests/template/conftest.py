@@ -17,7 +17,7 @@ from template.values import RAO_PER_TAO
 
 TEMPO = 12
 RATE_LIMIT_BLOCKS = 5
-NEWCOMERS = 16
+NEWCOMERS = 32
 VALIDATORS = 6
 LIVE = os.environ.get("STRATA_TEST_NETWORK")
 
