@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from subnet.canonical import digest
 from subnet.errors import EvidenceError, StoreError
@@ -21,6 +21,7 @@ _HEX = frozenset("0123456789abcdef")
 _INCOMING = "incoming"
 
 
+@runtime_checkable
 class BlobStore(Protocol):
     """Bytes by name. A missing blob, and a store that fails or is full, raise StoreError; ask with `has` first."""
 

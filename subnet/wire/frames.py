@@ -26,7 +26,7 @@ import struct
 from dataclasses import dataclass
 
 from subnet.errors import FrameError
-from subnet.wire.codecs import ELEMENT_BYTES
+from subnet.wire.codec import ELEMENT_BYTES
 
 MAGIC = b"STRA"
 VERSION = 1

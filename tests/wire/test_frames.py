@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from subnet.config import CODECS
 from subnet.errors import FrameError
-from subnet.wire.codecs import encode
+from subnet.wire.codec import encode
 from subnet.wire.frames import FRAME_CODECS, FrameHeader, decode_frame, encode_frame, header_bytes
 
 VECTORS = Path(__file__).parent / "vectors"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from subnet.config import CODECS
 from subnet.errors import ConfigError, FrameError, InputError
-from subnet.wire.codecs import BOUNDS, ELEMENT_BYTES, SMALLEST_NORMAL, bound, decode, encode, encoded_bytes
+from subnet.wire.codec import BOUNDS, ELEMENT_BYTES, SMALLEST_NORMAL, bound, decode, encode, encoded_bytes
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
