@@ -12,7 +12,7 @@ from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.errors import FrameError
 from subnet.model.shapes import geometry
-from subnet.wire.codecs import decode, encode, encoded_bytes
+from subnet.wire.codec import decode, encode, encoded_bytes
 from subnet.wire.frames import FrameHeader, decode_frame, encode_frame, header_bytes
 
 Activation = Float32[np.ndarray, "batch tokens model"]
