@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,12 +31,14 @@ log = logging.getLogger("strata.miner")
 MARGIN_FRAC = 0.1  # of a step's time, kept for the inner step and the receipt
 
 
+@runtime_checkable
 class Deliver(Protocol):
     """Send a frame to a lane neighbour; its signature over the delivery. Raises TransportError kinds."""
 
     async def __call__(self, receiver: str, key: Key, frame: bytes, name: str) -> str: ...
 
 
+@runtime_checkable
 class Compute(Protocol):
     """Run a function in the one thread that computes."""
 

@@ -101,11 +101,14 @@ class Miner:
         poll = asyncio.create_task(self._poll(brief.following, queue))
         follow = asyncio.create_task(self._follow_all(queue))
         stop: asyncio.Task[Any] = asyncio.create_task(self.stopping.wait())
-        done, _ = await asyncio.wait({poll, follow, stop}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (poll, follow, stop):
-            task.cancel()
-        for task in done - {stop}:
-            task.result()
+        try:
+            done, _ = await asyncio.wait({poll, follow, stop}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (poll, follow, stop):
+                task.cancel()
+            await asyncio.gather(poll, follow, stop, return_exceptions=True)
         await self._leave()
 
     async def _join(self) -> Brief:
@@ -129,10 +132,11 @@ class Miner:
         return brief
 
     async def _leave(self) -> None:
-        try:
-            await self.client.say(Leave(**self._names(), hotkey=self.signer.hotkey, time_ms=_now_ms()), patience_s=2.0)
-        finally:
-            self._thread.shutdown(wait=False)
+        await self.client.say(Leave(**self._names(), hotkey=self.signer.hotkey, time_ms=_now_ms()), patience_s=2.0)
+
+    def close(self) -> None:
+        """Let the compute thread end."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _poll(self, following: int, queue: "asyncio.Queue[Event]") -> None:
         while True:

@@ -124,7 +124,7 @@ class Validator:
         return any(segment.event >= since for segment in self.state.segments.values())
 
     async def _draw(self, upto_block: int) -> None:
-        """Do every draw up to this block that is not done yet; a missed one is done later, with its own block's hash."""
+        """Do every draw up to this block that is not done yet; a missed one is done later with its block's hash."""
         seen = self.state.seen.get(self.hotkey, [])
         for point in draw_points(self.run.audit, seen, upto_block):
             if point.block <= self.drawn_block:

@@ -1,0 +1,169 @@
+"""A whole network in one process and one event loop: the real nodes over the in-memory chain, keys and transport."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from subnet.cheats.base import Cheat
+from subnet.config import RunConfig
+from subnet.data.pack import Corpus
+from subnet.edges.blobs import LocalBlobs
+from subnet.edges.ledger import SqlLedger
+from subnet.ledger.state import RunState
+from subnet.nodes import miner_routes, orchestrator_routes
+from subnet.nodes.client import RunClient
+from subnet.nodes.miner import Miner
+from subnet.nodes.orchestrator import Orchestrator, Start
+from subnet.nodes.publisher import Publisher
+from subnet.nodes.validator import Validator
+from template.fake.chain import FakeChain, FakeNetwork
+from template.fake.keys import FakeSigner, FakeVerifier
+from template.fake.transport import FakePeers, FakeTransport
+from template.web import application
+
+ORCHESTRATOR = "orchestrator:1"
+STORE_BYTES = 1 << 30
+
+
+@dataclass(kw_only=True)
+class Network:
+    """Everything that runs, by name; `tasks` are the nodes at work."""
+
+    run: RunConfig
+    corpus: Corpus
+    folder: Path
+    chain: FakeNetwork = field(default_factory=lambda: FakeNetwork(owner="owner"))
+    peers: FakePeers = field(default_factory=FakePeers)
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    orchestrator: Orchestrator = field(init=False)
+    publisher: Publisher = field(init=False)
+    miners: dict[str, Miner] = field(default_factory=dict)
+    validators: dict[str, Validator] = field(default_factory=dict)
+    num_miners: int = 4
+
+    @property
+    def state(self) -> RunState:
+        """The orchestrator's state."""
+        return self.orchestrator.state
+
+    def client(self, name: str) -> RunClient:
+        """A client of the orchestrator for the hotkey of this name."""
+        signer = FakeSigner(name)
+        return RunClient(
+            FakeTransport(self.peers, signer),
+            ORCHESTRATOR,
+            self.chain.owner_hotkey,
+            signer=signer,
+            verifier=FakeVerifier(signer.hotkey),
+        )
+
+    def blobs(self, name: str) -> LocalBlobs:
+        """The blob folder of a node."""
+        return LocalBlobs(self.folder / name, limit_bytes=STORE_BYTES)
+
+    def seat(self, name: str, *, stake_rao: int = 0, coldkey: str | None = None) -> str:
+        """Register a hotkey of this name, with a coldkey of its own unless one is named."""
+        signer = FakeSigner(name)
+        cold = FakeSigner(coldkey or f"{name}/coldkey").hotkey
+        self.chain.add(signer.hotkey, cold, stake_rao=stake_rao, permit=stake_rao > 0)
+        return signer.hotkey
+
+    async def start_orchestrator(self) -> None:
+        """Open the ledger, and begin to answer and decide."""
+        signer = FakeSigner("owner")
+        self.orchestrator = Orchestrator(
+            FakeChain(self.chain, signer.hotkey, FakeSigner("owner/coldkey").hotkey),
+            SqlLedger(f"sqlite:///{self.folder}/ledger.sqlite"),
+            store=self.blobs("store"),
+            signer=signer,
+            verifier=FakeVerifier(signer.hotkey),
+            start=Start(num_miners=self.num_miners, patience_s=20.0),
+        )
+        await self.orchestrator.open(self.run)
+        routes = orchestrator_routes.routes(self.orchestrator)
+        self.peers.apps[ORCHESTRATOR] = application(
+            routes, self.orchestrator.verifier, refusals=orchestrator_routes.REFUSALS
+        )
+        self.tasks["orchestrator"] = asyncio.create_task(self.orchestrator.run())
+
+    def start_publisher(self) -> None:
+        """The publisher, with the orchestrator's key."""
+        self.publisher = Publisher(
+            self.client("owner"), self.run, corpus=self.corpus, blobs=self.blobs("publisher"), folder=self.folder / "out"
+        )
+        self.tasks["publisher"] = asyncio.create_task(self.publisher.work())
+
+    def start_miner(self, name: str, cheat: Cheat | None = None) -> Miner:
+        """A miner under a registered name."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        miner = Miner(
+            run=self.run,
+            corpus=self.corpus,
+            client=self.client(name),
+            blobs=self.blobs(f"{name}/blobs"),
+            folder=folder,
+            address=f"{name}:1",
+            cheat=cheat or Cheat(0.0),
+        )
+        verifier = FakeVerifier(FakeSigner(name).hotkey)
+        app = application(miner_routes.routes(miner), verifier, refusals=orchestrator_routes.REFUSALS)
+        self.peers.apps[f"{name}:1"] = app
+        self.miners[name] = miner
+        self.tasks[name] = asyncio.create_task(miner.work())
+        return miner
+
+    def start_validator(self, name: str) -> Validator:
+        """A validator under a registered name."""
+        client = self.client(name)
+        chain = FakeChain(self.chain, client.signer.hotkey, FakeSigner(f"{name}/coldkey").hotkey)
+        validator = Validator(chain, client, self.run, corpus=self.corpus)
+        self.validators[name] = validator
+        self.tasks[name] = asyncio.create_task(validator.work())
+        return validator
+
+    async def until(self, holds: Callable[[], bool], *, limit_s: float = 120.0) -> None:
+        """Return once `holds()`; a node's failure, or the limit, is raised."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + limit_s
+        while not holds():
+            for name, task in self.tasks.items():
+                if task.done() and name != "publisher":
+                    task.result()
+            assert loop.time() < end_s, f"not within {limit_s} s: phase {self.state.phase} round {self.state.round}"
+            await asyncio.sleep(0.05)
+
+    async def kill(self, name: str) -> None:
+        """End a node at once; nobody answers at its address any more."""
+        task = self.tasks.pop(name)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        self.peers.down.add(f"{name}:1")
+
+
+@contextlib.asynccontextmanager
+async def network(
+    run: RunConfig, corpus: Corpus, folder: Path, *, num_miners: int, block_s: float = 0.1
+) -> AsyncIterator[Network]:
+    """A network with the owner and two validators seated, a chain that runs, an orchestrator and a publisher."""
+    net = Network(run=run, corpus=corpus, folder=folder, num_miners=num_miners)
+    net.seat("owner")
+    for name in ("validator-0", "validator-1"):
+        net.seat(name, stake_rao=10**12)
+    for number in range(num_miners):
+        net.seat(f"miner-{number}")
+    net.chain.advance()
+    net.tasks["chain"] = asyncio.create_task(net.chain.run(every_s=block_s))
+    try:
+        await net.start_orchestrator()
+        net.start_publisher()
+        yield net
+    finally:
+        for task in net.tasks.values():
+            task.cancel()
+        await asyncio.gather(*net.tasks.values(), return_exceptions=True)
+        for miner in net.miners.values():
+            miner.close()
