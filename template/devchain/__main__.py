@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from template.devchain.genesis import Genesis, default_genesis, genesis_from_dict
-from template.devchain.node import serve
+from template.devchain.node import new_chain, serve_chain
+from template.devchain.snapshot import load_chain, save_chain
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="the address to bind (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=9944, help="the port to bind; 0 takes a free one (default 9944)")
     parser.add_argument("--dev-controls", action="store_true", help="serve the dev_* test controls")
+    parser.add_argument("--state", type=Path, help="go on from this file when it exists, and write it at the end")
     options = parser.parse_args()
     genesis = default_genesis()
     if options.genesis is not None:
@@ -34,14 +36,13 @@ async def _run(genesis: Genesis, options: argparse.Namespace) -> None:
         sys.stdout.write(f"BT_CHAIN_ENDPOINT=ws://{options.host}:{port}\n")
         sys.stdout.flush()
 
-    await serve(
-        genesis,
-        host=options.host,
-        port=options.port,
-        on_ready=ready,
-        stop=stop,
-        dev_controls=options.dev_controls,
+    state: Path | None = options.state
+    chain = load_chain(state) if state and state.exists() else new_chain(genesis)
+    await serve_chain(
+        chain, host=options.host, port=options.port, on_ready=ready, stop=stop, dev_controls=options.dev_controls
     )
+    if state is not None:
+        save_chain(chain, state)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ but it is no Merkle root and gives no proofs.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,9 @@ class BlockStore:
         self._blocks = [genesis]
         self._numbers = {genesis.hash: 0}
         self.finalized = 0
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self._blocks)
 
     @property
     def head(self) -> Block:

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from template.devchain import balances, coinbase, dispatch, validity
+from template.devchain import balances, coinbase, dispatch, reveals, validity
 from template.devchain.blocks import Block, BlockStore, seal
 from template.devchain.calls.shielded import SUBMIT
 from template.devchain.context import Context, DispatchError, Origin, PoolError, invalid
@@ -40,11 +40,12 @@ class Chain:
     """One dev chain from its genesis on."""
 
     def __init__(self, genesis: Genesis, *, start_ms: int, runtime: RuntimeInfo | None = None) -> None:
-        self.genesis = genesis
+        self.genesis, self.start_ms = genesis, start_ms
         self.runtime = runtime or load_runtime(genesis.block_time_s)
         self.storage = Storage(self.runtime.codec)
         self.context = Context(self.storage, self.runtime)
         self.pool = Pool()
+        self.pulses: dict[int, bytes] = {}  # drand signatures by round, for the next block
         write_genesis(self.context, genesis)
         self.storage.put("Timestamp.Now", start_ms)
         self.context.events.clear()
@@ -105,6 +106,25 @@ class Chain:
         """Whether nothing of the account's has to come before it."""
         return extrinsic.nonce < self.next_index(extrinsic.signer)
 
+    def fork(self, count: int) -> None:
+        """Drop the newest blocks; what was in them waits for a block again."""
+        dropped = self.blocks.truncate(self.head.number - count)
+        self.storage.revert_to(self.head.number)
+        for raw in (raw for block in dropped for raw in block.extrinsics[1:]):
+            try:
+                self.pool.add(decode_extrinsic(self.runtime, raw))
+            except PoolError as error:
+                logger.info("event=extrinsic_dropped reason=%s", error)
+
+    def restore(self, blocks: list[Block], versions: list[tuple[str, bytes, int, bytes | None]], final: int) -> None:
+        """Take over saved blocks and storage, in place of genesis."""
+        if blocks[0].hash != self.blocks.genesis.hash:
+            raise ValueError("expected blocks that begin with this chain's genesis, found another one")
+        for block in blocks[1:]:
+            self.blocks.append(block)
+        self.blocks.finalized = final
+        self.storage.restore(versions, self.head.number, self.oldest_state)
+
     def produce(self, now_ms: int) -> Produced:
         """Make the next block."""
         number = self.head.number + 1
@@ -116,6 +136,10 @@ class Chain:
         ctx.put("Timestamp.Now", now_ms)
         if number % ROTATION_BLOCKS == 0:
             ctx.put("MevShield.NextKey", self.shield.public_key(number))
+        for round_number, signature in sorted(self.pulses.items()):
+            reveals.add_pulse(ctx, round_number, signature)
+        self.pulses.clear()
+        reveals.begin_block(ctx)
         coinbase.begin_block(ctx)
         body = [time_inherent(self.runtime, now_ms)]
         ctx.phase = {"ApplyExtrinsic": 0}

@@ -11,6 +11,7 @@ from typing import Any
 from template.devchain.calls import (
     admin,
     commitments,
+    commits,
     registration,
     serving,
     shielded,
@@ -149,6 +150,7 @@ def _force_batch(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:
 CALLS: dict[str, Function] = {
     **admin.CALLS,
     **commitments.CALLS,
+    **commits.CALLS,
     **registration.CALLS,
     **serving.CALLS,
     **shielded.CALLS,

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from websockets.asyncio.server import serve as ws_serve
 
-from template.devchain.chain import Chain
+from template.devchain.chain import Chain, Produced
+from template.devchain.controls import Controls, Faults
 from template.devchain.genesis import Genesis
 from template.devchain.methods import Methods
 from template.devchain.rpc import Server
@@ -19,17 +20,6 @@ from template.devchain.rpc import Server
 logger = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES = 16 * 1024 * 1024
-
-
-class Clock:
-    """The chain's time in milliseconds: the machine's, plus what a test has shifted it by."""
-
-    def __init__(self) -> None:
-        self.offset_ms = 0
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return time.time_ns() // 1_000_000 + self.offset_ms
 
 
 async def serve(
@@ -41,26 +31,65 @@ async def serve(
     stop: asyncio.Event | None = None,
     dev_controls: bool = False,
 ) -> None:
-    """Run a dev chain until `stop` is set. A busy port raises OSError before anything else happens."""
-    clock, stopped = Clock(), stop or asyncio.Event()
-    chain = Chain(genesis, start_ms=genesis.start_ms or clock.now_ms())
-    server = Server(chain, Methods(chain))
-    async with ws_serve(server.serve, host, port, max_size=_MAX_REQUEST_BYTES, compression=None) as listener:
+    """Run a new dev chain until `stop` is set. A busy port raises OSError before any block is made."""
+    chain = new_chain(genesis)
+    await serve_chain(chain, host=host, port=port, on_ready=on_ready, stop=stop, dev_controls=dev_controls)
+
+
+def new_chain(genesis: Genesis) -> Chain:
+    """A chain at block 0, on the machine's clock unless genesis has its own."""
+    return Chain(genesis, start_ms=genesis.start_ms or _now_ms())
+
+
+async def serve_chain(
+    chain: Chain,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 9944,
+    on_ready: Callable[[int], None] | None = None,
+    stop: asyncio.Event | None = None,
+    dev_controls: bool = False,
+) -> None:
+    """Run a chain, new or loaded, until `stop` is set."""
+    node = Node(chain, stop or asyncio.Event(), dev_controls=dev_controls)
+    async with ws_serve(node.server.serve, host, port, max_size=_MAX_REQUEST_BYTES, compression=None) as listener:
         real_port = next(iter(listener.sockets)).getsockname()[1]
         logger.info("event=chain_started port=%d genesis=0x%s", real_port, chain.blocks.genesis.hash.hex())
         if on_ready is not None:
             on_ready(real_port)
-        await _produce(chain, server, clock, stopped)
+        await node.run()
 
 
-async def _produce(chain: Chain, server: Server, clock: Clock, stopped: asyncio.Event) -> None:
-    """Make blocks on a steady beat; a late one does not push the others back."""
-    loop = asyncio.get_running_loop()
-    period = chain.genesis.block_time_s
-    due = loop.time() + period
-    while not stopped.is_set():
-        try:
-            await asyncio.wait_for(stopped.wait(), timeout=max(0.0, due - loop.time()))
-        except TimeoutError:
-            server.announce(chain.produce(clock.now_ms()))
-            due = max(due + period, loop.time())
+def _now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Node:
+    """One chain, its server, and the beat that makes its blocks."""
+
+    def __init__(self, chain: Chain, stopped: asyncio.Event, *, dev_controls: bool) -> None:
+        self.chain, self.stopped, self.faults = chain, stopped, Faults()
+        methods = Methods(chain)
+        self.server = Server(chain, methods, self.faults)
+        if dev_controls:
+            for name, method in Controls(chain, self.faults, self.produce).methods().items():
+                methods.add(name, method)
+
+    def produce(self) -> Produced:
+        """Make a block now and tell everyone."""
+        produced = self.chain.produce(_now_ms() + self.faults.clock_offset_ms)
+        self.server.announce(produced)
+        return produced
+
+    async def run(self) -> None:
+        """Make blocks on a steady beat; a late one does not push the others back."""
+        loop, period = asyncio.get_running_loop(), self.chain.genesis.block_time_s
+        due = loop.time() + period
+        while not self.stopped.is_set():
+            try:
+                await asyncio.wait_for(self.stopped.wait(), timeout=max(0.0, due - loop.time()))
+            except TimeoutError:
+                if not self.faults.paused:
+                    self.produce()
+                due = max(due + period, loop.time())

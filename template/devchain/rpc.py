@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from template.devchain.chain import Chain, Produced
 from template.devchain.context import PoolError
+from template.devchain.controls import Faults
 from template.devchain.extrinsics import Extrinsic
 from template.devchain.methods import Methods, RpcError
 
@@ -55,13 +56,13 @@ class Connection:
 class Server:
     """All clients of one chain."""
 
-    def __init__(self, chain: Chain, methods: Methods) -> None:
-        self.chain, self.methods = chain, methods
+    def __init__(self, chain: Chain, methods: Methods, faults: Faults) -> None:
+        self.chain, self.methods, self.faults = chain, methods, faults
         self._connections: set[Connection] = set()
         self._ids = itertools.count(1)
         self._watchers: dict[bytes, list[tuple[Connection, str]]] = {}
         self._unfinal: list[tuple[int, bytes, bytes]] = []
-        self._final = 0
+        self._final = chain.blocks.finalized
 
     async def serve(self, socket: ServerConnection) -> None:
         """Answer one client until it leaves."""
@@ -70,6 +71,8 @@ class Server:
         writer = asyncio.create_task(self._write(connection))
         try:
             async for text in socket:
+                if await self._is_lost(text):
+                    continue
                 answer = self._receive(connection, text)
                 if answer is not None:
                     connection.push(answer)
@@ -80,6 +83,13 @@ class Server:
             for watching in self._watchers.values():
                 watching[:] = [each for each in watching if each[0] is not connection]
             writer.cancel()
+
+    async def _is_lost(self, text: str | bytes) -> bool:
+        """Wait as long as the node is told to be slow; true when it is told to be dumb. Controls always answer."""
+        is_control = '"dev_' in text if isinstance(text, str) else b'"dev_' in text
+        if self.faults.delay_s and not is_control:
+            await asyncio.sleep(self.faults.delay_s)
+        return self.faults.mute and not is_control
 
     async def _write(self, connection: Connection) -> None:
         try:
@@ -179,6 +189,7 @@ class Server:
 
     def announce_finality(self) -> None:
         """Tell everyone of the blocks that became final."""
+        self._final = min(self._final, self.chain.blocks.finalized)
         while self._final < self.chain.blocks.finalized:
             self._final += 1
             final = self.chain.blocks.by_number(self._final)
@@ -190,6 +201,8 @@ class Server:
         self._unfinal = [each for each in self._unfinal if each[0] > self._final]
 
     def _feed(self, kind: str, header: dict[str, Any]) -> None:
+        if self.faults.mute:
+            return
         for connection in list(self._connections):
             for subscription, (wanted, method) in list(connection.feeds.items()):
                 if wanted == kind:

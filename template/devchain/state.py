@@ -7,7 +7,7 @@ never changed in place. Does not know what any item means.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import bittensor_core
@@ -144,6 +144,31 @@ class Storage:
         """From here on writes belong to this block."""
         self.block = number
         self._undo.clear()
+
+    def dump(self) -> Iterator[tuple[str, bytes, int, bytes | None]]:
+        """Every kept version of every value: item, key, block, bytes."""
+        for name, item in self._items.items():
+            for cell in item.cells.values():
+                for block, raw in cell.versions:
+                    yield name, cell.key, block, raw
+
+    def restore(self, versions: Iterable[tuple[str, bytes, int, bytes | None]], block: int, oldest: int) -> None:
+        """Take over dumped versions in place of everything there is; `oldest` is the oldest kept state."""
+        for item in self._items.values():
+            item.cells.clear()
+        self._by_key.clear()
+        self._journal.clear()
+        for name, key, number, raw in versions:
+            cell = self._by_key.get(key)
+            if cell is None:
+                item = self.item(name)
+                params = tuple(self.codec.decode_storage_key_params(item.pallet, item.name, key))
+                cell = item.cells[params] = self._by_key[key] = Cell(item, params, key)
+            cell.versions.append((number, raw))
+            cell.value = _UNREAD
+            self._journal.setdefault(max(number, oldest), []).append(cell)
+        self._oldest = oldest
+        self.begin_block(block)
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """What this block has written so far: key and bytes."""

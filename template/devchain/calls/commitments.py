@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from template.devchain import reveals
 from template.devchain.context import Context, Origin, ensure
 
 _MAX_FIELDS = 3
@@ -33,6 +34,12 @@ def set_commitment(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:
     record = {"deposit": 0, "block": ctx.block, "info": args["info"]}
     ctx.put("Commitments.CommitmentOf", netuid, hotkey, record)
     ctx.put("Commitments.LastCommitment", netuid, hotkey, ctx.block)
+    sealed = next((each["TimelockEncrypted"] for each in fields if "TimelockEncrypted" in each), None)
+    if sealed is not None:
+        reveals.remember_record(ctx, netuid, hotkey)
+        event = {"netuid": netuid, "who": hotkey, "reveal_round": sealed["reveal_round"]}
+        ctx.emit("Commitments.TimelockCommitment", event)
+        return
     ctx.emit("Commitments.Commitment", {"netuid": netuid, "who": hotkey})
 
 

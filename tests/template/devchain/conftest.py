@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import bittensor as bt
 import pytest
+from websockets.sync.client import connect as websocket
 
 from template.devchain.genesis import Genesis, GenesisValidator, development_address
 from template.devchain.node import serve
@@ -121,3 +123,15 @@ def connect(sdk_home: Path) -> Callable[[str], contextlib.AbstractContextManager
             loop.close()
 
     return client
+
+
+@pytest.fixture(scope="session")
+def rpc() -> Callable[..., Any]:
+    """One JSON-RPC request on a connection of its own; gives the whole answer."""
+
+    def request(url: str, method: str, *params: object) -> Any:
+        with websocket(url, max_size=None) as socket:
+            socket.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}))
+            return json.loads(socket.recv(timeout=20))
+
+    return request
