@@ -271,7 +271,7 @@ def port_holder(port: int) -> str | None:
             for number in os.listdir(f"/proc/{pid}/fd"):
                 if os.readlink(f"/proc/{pid}/fd/{number}") in inodes:
                     with open(f"/proc/{pid}/cmdline", "rb") as file:
-                        command = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+                        command = " ".join(file.read().replace(b"\0", b" ").decode(errors="replace").split())
                     return f"process {pid} ({command[:80]})"
     return None
 

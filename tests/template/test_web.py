@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator
 
@@ -57,7 +58,7 @@ def test_an_address_that_is_not_ours_cannot_be_bound(host: str, said: str) -> No
 def test_nobody_holds_a_free_port() -> None:
     with bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        assert "pytest" in str(port_holder(port))
+        assert f"process {os.getpid()} (" in str(port_holder(port))
     assert port_holder(port) is None
 
 
