@@ -115,7 +115,7 @@ def _on_stage(state: RunState, stage: int) -> list[Member]:
     return [member for member in state.members.values() if member.stage == stage and member.active]
 
 
-def _curve(state: RunState) -> list[list[float]]:
+def _curve(state: RunState) -> list[list[int | float]]:
     """Training loss by global step, in nats per token; neighbouring steps are averaged when there are many."""
     last = state.config.stages - 1
     each = state.config.train.microbatch_sequences * state.config.data.sequence_tokens

@@ -19,7 +19,7 @@ def metrics(facts: Facts) -> str:
     return "\n".join(lines) + "\n"
 
 
-Samples = list[tuple[dict[str, object], float | None]]
+Samples = list[tuple[dict[str, object], int | float | None]]
 
 
 def _families(facts: Facts) -> Iterator[tuple[str, str, str, Samples]]:

@@ -103,7 +103,9 @@ def page() -> tuple[bytes, Mapping[str, str]]:
     return html.encode(), headers
 
 
-def board_routes(get_facts: GetFacts, *, refresh_s: float = REFRESH_S) -> list[Route]:
+def board_routes(
+    get_facts: GetFacts, *, refresh_s: float = REFRESH_S, watchers_limit: int = WATCHERS_LIMIT
+) -> list[Route]:
     """The board's routes, all unsigned GETs. `get_facts` gives the document of `subnet.board.facts`, or None before a
     run exists; it is called in the server's own event loop."""
     feed = Feed(get_facts, refresh_s=refresh_s)
@@ -116,9 +118,9 @@ def board_routes(get_facts: GetFacts, *, refresh_s: float = REFRESH_S) -> list[R
         return Reply(body=_json(feed.facts()), content_type="application/json", headers=PLAIN_HEADERS)
 
     async def show_events(_: Incoming) -> Reply:
-        if feed.watchers >= WATCHERS_LIMIT:
+        if feed.watchers >= watchers_limit:
             raise RefusedRequest(
-                f"expected at most {WATCHERS_LIMIT} live watchers, found as many; ask /v1/board now and then",
+                f"expected at most {watchers_limit} live watchers, found as many; ask /v1/board now and then",
                 word="busy",
                 status=503,
             )

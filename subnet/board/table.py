@@ -9,7 +9,7 @@ from typing import Any
 Facts = dict[str, Any]
 
 LINE_CHARS = 100
-HOTKEY_CHARS = 11
+HOTKEY_CHARS = 9
 MINERS_SHOWN = 40
 ROUNDS_SHOWN = 20
 FAILS_SHOWN = 12
@@ -24,12 +24,12 @@ def ascii_only(value: object, limit: int = NAME_CHARS) -> str:
 
 
 def short(hotkey: object) -> str:
-    """A hotkey as people compare it: its first six and its last three characters."""
+    """A hotkey as people compare it: its first four and its last three characters."""
     text = ascii_only(hotkey, 64)
-    return text if len(text) <= HOTKEY_CHARS else f"{text[:6]}..{text[-3:]}"
+    return text if len(text) <= HOTKEY_CHARS else f"{text[:4]}..{text[-3:]}"
 
 
-def quantity(value: float | None) -> str:
+def quantity(value: int | float | None) -> str:
     """A number with three digits and a unit letter: 1234567 is 1.23M."""
     if value is None:
         return "-"
@@ -39,7 +39,7 @@ def quantity(value: float | None) -> str:
     return f"{size:.0f}" if unit == 0 and size == int(size) else f"{size:.3g}{UNITS[unit]}"
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def number(value: int | float | None, digits: int = 3) -> str:
     """A number with fixed digits; a dash for none."""
     return "-" if value is None else f"{value:.{digits}f}"
 
@@ -127,7 +127,7 @@ def _miner(row: Facts, cheats: bool) -> tuple[str, ...]:
         number(row["incentive"]),
         f"{row['passed']}/{row['failed']}/{row['void']}",
     )
-    return cells + (ascii_only(row["cheat"] or "", 12),) * cheats
+    return cells + (ascii_only(row["cheat"] or "", 10),) * cheats
 
 
 def columns(names: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = ()) -> list[str]:

@@ -51,7 +51,10 @@ DOTTED = {
 }
 SWITCHES = {"--logging.debug", "--logging.trace", "--logging.info"}
 BOARD_PORT = "8090"
-WITHOUT_DEVICE = {"orchestrator", "publisher"}  # they never compute on an accelerator
+MEANINGLESS = {  # taken and left out: the role announces no endpoint, or never computes on an accelerator
+    "orchestrator": {"--neuron.device"},
+    "validator": {"--axon.external_ip", "--axon.external_port"},
+}
 
 
 def translated(role: str, arguments: Sequence[str]) -> list[str]:
@@ -63,7 +66,7 @@ def translated(role: str, arguments: Sequence[str]) -> list[str]:
         return _leaderboard(arguments)
     left = list(arguments)
     dropped = {"--subtensor.network"} if any(_name(each) == "--subtensor.chain_endpoint" for each in left) else set()
-    dropped |= {"--neuron.device"} if role in WITHOUT_DEVICE else set()
+    dropped |= MEANINGLESS.get(role, set())
     words: list[str] = []
     while left:
         argument = left.pop(0)

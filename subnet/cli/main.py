@@ -27,11 +27,11 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "up": Command(
-        *("subnet.cli.up", "up", "Run a whole network on this machine: train, audit, pay, show the board."),
+        *("subnet.cli.up", "up", "Run a whole network here: train, audit, pay, show the board."),
         "strata up --stages 2 --cheats scale:0.2=1 --out out/demo",
     ),
     "chain": Command(
-        *("subnet.cli.chain", "chain", "Run the dev chain that the other commands use with --network local."),
+        *("subnet.cli.chain", "chain", "Run the dev chain that --network local means."),
         "strata chain --fund 5Grwva...=1000",
     ),
     "register": Command(
@@ -51,8 +51,8 @@ COMMANDS = {
         "strata validator --network local --wallet vali --hotkey default",
     ),
     "publisher": Command(
-        *("subnet.cli.roles", "publisher", "Assemble each round's checkpoint and measure its held-out loss."),
-        "strata publisher --network local --wallet owner --hotkey publisher",
+        *("subnet.cli.roles", "publisher", "Assemble each round's checkpoint, measure its held-out loss."),
+        "strata publisher --network local --wallet owner --out checkpoints",
     ),
     "leaderboard": Command(
         *("subnet.cli.leaderboard", "leaderboard", "Watch a run: in the terminal, as JSON, or as a web page."),

@@ -1,0 +1,74 @@
+"""Laws of `strata chain`: a genesis is read or refused in one sentence; the port is said, the end clean."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from subnet.cli.chain import read_fund, read_genesis
+from subnet.cli.main import run
+from template.devchain.genesis import default_genesis, development_address, genesis_to_dict
+from template.errors import UsageError
+
+ALICE = development_address("//Alice")
+
+
+def test_funds_are_added_to_the_default_genesis():
+    genesis = read_genesis(None, funds=(read_fund(f"{ALICE}=12.5"),), block_time_s=0.25)
+    assert genesis.funds_tao[-1] == (ALICE, 12.5)
+    assert genesis.block_time_s == 0.25
+    assert genesis.funds_tao[:-1] == default_genesis().funds_tao
+
+
+def test_a_genesis_file_is_read_and_options_add_to_it(tmp_path: Path):
+    path = tmp_path / "genesis.json"
+    path.write_text(json.dumps(genesis_to_dict(default_genesis(tempo=7))))
+    genesis = read_genesis(path, funds=((ALICE, 1.0),), block_time_s=None)
+    assert genesis.tempo == 7
+    assert genesis.funds_tao[-1] == (ALICE, 1.0)
+
+
+@pytest.mark.parametrize("entry", ["", "x", "=3", f"{ALICE}=", f"{ALICE}=much", f"{ALICE}=-1", f"{ALICE}=nan"])
+def test_a_malformed_fund_is_refused(entry: str):
+    with pytest.raises(UsageError, match="expected --fund ADDRESS=TAO"):
+        read_fund(entry)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"nonsense": 1}', '{"owner_coldkey": "x"}', '{"validators": 3}'])
+def test_a_file_that_is_no_genesis_is_refused(content: str, tmp_path: Path):
+    path = tmp_path / "genesis.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match="expected a"):
+        read_genesis(path, funds=(), block_time_s=None)
+
+
+@pytest.mark.parametrize(
+    "words", [["--fund", "x"], ["--fund", "5x=3"], ["--block-time", "0"], ["--genesis", "/nowhere/genesis.json"]]
+)
+def test_faults_are_one_sentence_and_end_with_2(words: list[str], capsys: pytest.CaptureFixture[str]):
+    assert run(["chain", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+
+
+def test_the_chain_says_its_port_refuses_a_busy_one_and_ends_on_sigterm(repository: Path):
+    command = [sys.executable, "-m", "subnet.cli.main", "chain", "--port"]
+    chain = subprocess.Popen([*command, "0"], cwd=repository, stdout=subprocess.PIPE, text=True)
+    try:
+        assert chain.stdout is not None
+        said = chain.stdout.readline()
+        assert said.startswith("dev chain on ws://127.0.0.1:")
+        port = said.split(",")[0].rpartition(":")[2]
+        second = subprocess.run([*command, port], cwd=repository, capture_output=True, text=True)
+        assert second.returncode == 2
+        assert f"expected port {port} on 127.0.0.1 to be free, found it held by process {chain.pid}" in second.stderr
+        assert second.stderr.count("\n") == 1
+        chain.send_signal(signal.SIGTERM)
+        assert chain.wait(timeout=20) == 0
+    finally:
+        chain.kill()
+        chain.communicate()
