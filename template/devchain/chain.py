@@ -85,7 +85,7 @@ class Chain:
 
     def check(self, extrinsic: Extrinsic) -> None:
         """Refuse what cannot go into the next block, or into a later one when its nonce is ahead."""
-        birth = extrinsic.birth(self.head.number)
+        birth = extrinsic.birth(self.head.number + 1)
         born = self.blocks.by_number(birth)
         if born is None:
             raise invalid("Transaction has an ancient birth block")

@@ -1,86 +1,76 @@
 """The epoch gives the chain's own numbers, integer by integer."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from template.devchain.epoch import EpochInput, EpochParams, EpochResult, run_epoch
+from template.devchain.epoch import EpochInput, EpochParams, run_epoch
+from template.devchain.vectors import VectorError, check_case
 
 CASES = json.loads(Path(__file__).with_name("yuma_vectors.json").read_text())["cases"]
-EMISSION_RAO = 10**9
-STEPS = [(case, index) for case in CASES for index in range(len(case["steps"]))]
 
 
-def rows(matrix: dict[str, list[list[int]]]) -> dict[int, list[tuple[int, int]]]:
-    return {int(uid): [(column, value) for column, value in row] for uid, row in matrix.items()}
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_an_epoch_equals_the_chains_tests_and_the_exact_reference(case: dict[str, Any]) -> None:
+    """Values that the chain's tests assert, and every integer of the reference: u16 lists, bonds and rao amounts."""
+    report = check_case(case, reference=True)
+    assert report.failures == []
+    assert report.compared > 60
+    fields = {line.split("[")[0].split()[-1] for line in report.lines}
+    assert {"consensus", "incentive", "dividends", "emission"} <= fields
 
 
-def epoch_of(case: dict[str, Any], inputs: dict[str, Any]) -> EpochResult:
-    params = case["params"]
-    low, high = params.get("alpha", (45875, 58982))
-    return run_epoch(
-        EpochInput(
-            block=inputs["block"],
-            stake=inputs["stake"],
-            last_update=inputs["last_update"],
-            registered_at=inputs["block_at_registration"],
-            permits=inputs["validator_permit_in"],
-            weights=rows(inputs["weights_u16"]),
-            bonds=rows(inputs["bonds_in_u16"]),
-        ),
-        EpochParams(
-            tempo=params["tempo"],
-            kappa=params["kappa"],
-            max_validators=params["max_validators"],
-            bonds_penalty=params.get("bonds_penalty", 65535),
-            bonds_moving_average=params["bonds_ma"],
-            yuma3=params.get("yuma3", False),
-            liquid_alpha=params.get("liquid", False),
-            alpha_low=low,
-            alpha_high=high,
-            alpha_steepness=params.get("steep", 1000),
-        ),
-    )
+def test_a_wrong_expectation_is_found() -> None:
+    case = json.loads(json.dumps(CASES[0]))
+    case["steps"][1]["expected"]["bonds_u16"][0][2] += 1
+    report = check_case(case)
+    assert report.failures == ["step 1 bonds_u16[0][4]: expected 16384, found 16383.0"]
+    assert report.largest == 1
 
 
 @pytest.mark.parametrize(
-    ("case", "index"), STEPS, ids=lambda value: value["name"] if isinstance(value, dict) else value
+    ("expected", "failures"),
+    [
+        ({"dividends": [[0, 6553], [1, 13106]]}, 0),
+        ({"dividends": [6553, 13106, 19660, 26214, 0, 0, 0, 0]}, 0),
+        ({"dividends": [[0, 6554]]}, 1),
+        ({"bonds_u16": {"0": [[4, 16383]]}}, 0),
+        ({"bonds_frac": [[16383 / 65535, 16383 / 65535, 16383 / 65535, 16383 / 65535]]}, 0),
+    ],
 )
-def test_an_epoch_equals_the_exact_reference(case: dict[str, Any], index: int) -> None:
-    """u16 lists, bonds and rao amounts: every integer of the reference, none within a tolerance."""
-    step = case["steps"][index]
-    result, reference = epoch_of(case, step["inputs"]), step["reference_output"]
-    for name in ("consensus", "incentive", "dividends", "validator_trust", "stake_weight", "permits"):
-        assert getattr(result, name) == reference[name], name
-    assert result.amounts(result.combined, EMISSION_RAO) == reference["emission"]
-    assert result.amounts(result.server, EMISSION_RAO) == reference["server_emission"]
-    assert result.amounts(result.validator, EMISSION_RAO) == reference["validator_emission"]
-    assert {uid: row for uid, row in result.bonds.items() if row} == rows(reference["bonds"])
+def test_expectations_may_be_lists_pairs_or_rows(expected: dict[str, Any], failures: int) -> None:
+    case = {**CASES[0], "steps": [{**CASES[0]["steps"][1], "expected": expected, "tolerance": 1e-9}]}
+    assert len(check_case(case).failures) == failures
 
 
-@pytest.mark.parametrize(
-    ("case", "index"), STEPS, ids=lambda value: value["name"] if isinstance(value, dict) else value
-)
-def test_an_epoch_equals_what_the_chains_own_tests_expect(case: dict[str, Any], index: int) -> None:
-    """The values that the chain's tests assert: exact, or within their tolerance where they state one."""
-    step = case["steps"][index]
-    expected, result = step["expected"] or {}, epoch_of(case, step["inputs"])
-    bonds = {(uid, column): value for uid, row in result.bonds.items() for column, value in row}
-    tolerance = step["tolerance"] or 0
-    for uid, column, value in expected.get("bonds_u16", ()):
-        assert bonds.get((uid, column), 0) == value
-    for name in ("consensus", "incentive", "dividends"):
-        assert getattr(result, name) == expected.get(name, getattr(result, name))
-    if "emission" in expected:
-        assert result.amounts(result.combined, EMISSION_RAO) == expected["emission"]
-    for uid, value in enumerate(expected.get("dividends_frac", ())):
-        assert result.dividends[uid] / 65535 == pytest.approx(value, abs=tolerance)
-    for uid, row in enumerate(expected.get("bonds_frac", ())):
-        first = case["n"] - len(row)
-        for offset, value in enumerate(row):
-            assert bonds.get((uid, first + offset), 0) / 65535 == pytest.approx(value, abs=tolerance)
+def test_an_unknown_output_is_an_error_and_an_unknown_parameter_a_note() -> None:
+    case = {**CASES[0], "steps": [{**CASES[0]["steps"][1], "expected": {"nonsense": [0]}}]}
+    with pytest.raises(VectorError, match="the output nonsense is not known"):
+        check_case(case)
+    noted = {**CASES[1], "params": {**CASES[1]["params"], "colour": 3}}
+    assert check_case(noted).notes == ["the parameter colour is not one of the epoch's and was not used"]
+
+
+def test_the_script_judges_a_file_it_has_never_seen(tmp_path: Path) -> None:
+    """Exit 0 when all matches, 1 when a value differs, 2 when the file is something else."""
+    script, file = Path(__file__).parents[3] / "scripts/yuma", tmp_path / "cases.json"
+
+    def run(content: Any) -> tuple[int, str]:
+        file.write_text(json.dumps(content))
+        done = subprocess.run([sys.executable, script, file], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    assert run({"cases": CASES[:2]})[0] == 0
+    wrong = json.loads(json.dumps(CASES[1]))
+    wrong["steps"][0]["expected"]["emission"][3] += 7
+    code, text = run({"cases": [wrong]})
+    assert code == 1 and "largest difference 7" in text and "FAIL ten_self_weights" in text
+    code, text = run([1, 2])
+    assert code == 2 and "expected cases in the format" in text
 
 
 def test_without_weights_the_emission_follows_stake() -> None:
