@@ -50,6 +50,7 @@ def facts(state: RunState, view: ChainView | None, now_ms: int, *, around: Aroun
         "model": _model(state),
         "rounds": rounds,
         "curve": _curve(state),
+        "heldout": _heldout(state),
         "miners": _miners(state, view, now_ms, around),
         "validators": _validators(state),
         "audit": _audit(state),
@@ -69,7 +70,7 @@ def _run(state: RunState, rounds: list[Facts], now_ms: int) -> Facts:
     train = state.config.train
     stats = state.rounds.get(state.round)
     seconds = max((stats.ended_ms or now_ms) - stats.begun_ms, 1) / 1000 if stats else 0.0
-    heldout = [entry["heldout_loss"] for entry in rounds if entry["heldout_loss"] is not None]
+    newest = state.checkpoints.get(max(state.checkpoints, default=-1))
     losses = [entry["train_loss"] for entry in rounds if entry["train_loss"] is not None]
     return {
         "id": state.config.run_id,
@@ -85,7 +86,7 @@ def _run(state: RunState, rounds: list[Facts], now_ms: int) -> Facts:
         "tokens": sum(stats.tokens for stats in state.rounds.values()),
         "tokens_per_s": stats.tokens / seconds if stats else 0.0,
         "train_loss": losses[-1] if losses else None,
-        "heldout_loss": heldout[-1] if heldout else None,
+        "heldout_loss": newest.heldout_loss if newest else None,
         "begun_ms": min((stats.begun_ms for stats in state.rounds.values()), default=None),
         "stages": state.config.stages,
     }
@@ -129,6 +130,14 @@ def _curve(state: RunState) -> list[list[int | float]]:
     width = -(-len(steps) // CURVE_POINTS) or 1
     groups = [steps[i : i + width] for i in range(0, len(steps), width)]
     return [[group[-1], sum(sums[s][0] for s in group) / sum(sums[s][1] for s in group)] for group in groups]
+
+
+def _heldout(state: RunState) -> list[list[int | float]]:
+    """Held-out loss of each checkpoint, by the steps done before it; the first is of the untrained model."""
+    return [
+        [sum(stats.steps for stats in state.rounds.values() if stats.round < round), checkpoint.heldout_loss]
+        for round, checkpoint in sorted(state.checkpoints.items())
+    ]
 
 
 def _miners(state: RunState, view: ChainView | None, now_ms: int, around: Around) -> list[Facts]:

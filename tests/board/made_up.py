@@ -22,6 +22,7 @@ def made_up(miners: int = 5, *, hostile: bool = False, rounds: int = 3, seed: in
         "model": _model(rows, hostile),
         "rounds": [_round(number, last=number == rounds - 1) for number in range(rounds)],
         "curve": [[step, 5.5 - 2.9 * (1 - 0.97**step)] for step in range(rounds * 40)],
+        "heldout": [[number * 40, 5.5 - number] for number in range(rounds)],
         "miners": rows,
         "validators": [_validator(uid, hostile) for uid in range(2 * bool(rows))],
         "audit": {

@@ -272,7 +272,9 @@ def small_run() -> Log:
     log.judge("validator-1", log.segments("miner-1")[0], "miner-1", "void", "unavailable")
     seen = log.events[-1]
     log.say(Seen, "validator-0", validator=hotkey("validator-0"), root=seen.digest, count=len(log.events), block=20)
-    log.say(Checkpoint, "owner", round=0, heldout_loss=2.5, files=(("model.safetensors", "0" * 64),), time_ms=1)
+    for round, loss in ((0, 5.5), (1, 2.5)):
+        files = (("model.safetensors", digest(f"{round}".encode())),)
+        log.say(Checkpoint, "owner", round=round, heldout_loss=loss, files=files, time_ms=log.time_ms)
     root = log.events[-1].digest
     log.state_that(Commitment(round=0, root=root, count=len(log.events), block=21, extrinsic_index=1))
     log.time_ms += 60_000

@@ -44,6 +44,10 @@ def test_the_loss_curve_has_a_point_per_step_in_nats_per_token():
     assert curve == [[0, 5.0], [1, 4.0], [2, 3.0], [3, 2.0]]
 
 
+def test_held_out_losses_stand_at_the_steps_that_were_done_before_them():
+    assert facts(small_run().fold(), None, LATER_MS)["heldout"] == [[0, 5.5], [STEPS, 2.5]]
+
+
 def test_the_cheater_has_its_work_refuted_with_the_reason_and_the_honest_have_none():
     rows = rows_by_hotkey(facts(small_run().fold(), None, LATER_MS, around=Around(cheats={hotkey(CHEATER): "scale"})))
     cheater = rows[hotkey(CHEATER)]
