@@ -76,3 +76,7 @@ class UnreachableError(TemporaryError):
 
 class StoreError(TemporaryError):
     """The blob store refuses or has lost bytes."""
+
+
+EXIT_CODES: dict[type[Exception], int] = {ConfigError: 2, TemporaryError: 75, SubnetError: 1}
+"""What a process that ends on one of these returns; the most specific class counts."""

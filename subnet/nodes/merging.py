@@ -4,7 +4,7 @@ Each of them arrives at the same bytes, or one of them is at fault. Knows nothin
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from subnet.config import RunConfig
 from subnet.ledger.events import ClosedSet
@@ -13,10 +13,10 @@ from subnet.merge.outer import outer_step
 from subnet.merge.reduce import reduce_stage
 from subnet.stage.layout import Flat, PublicState, StateLayout, public_to_bytes
 
-Reduce = Callable[[ClosedSet, list[Flat]], Flat]
+Reduce = Callable[[ClosedSet, Sequence[Flat]], Flat]
 
 
-def reduce_closed(closed: ClosedSet, contributions: list[Flat]) -> Flat:
+def reduce_closed(closed: ClosedSet, contributions: Sequence[Flat]) -> Flat:
     """The reduced pseudo-gradient of a closed set; contributions in its order."""
     return reduce_stage(
         contributions,

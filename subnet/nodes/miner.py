@@ -7,7 +7,7 @@ does is in `subnet.nodes.lane`, what is committed in `subnet.nodes.custody`.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -286,7 +286,7 @@ class Miner:
                 return
             await self._load_public(closed.round)
 
-        def reduce(of: ClosedSet, contributions: list[Any]) -> Any:
+        def reduce(of: ClosedSet, contributions: Sequence[Any]) -> Any:
             return self.cheat.reduce(reduce_closed, of, contributions)
 
         async def fetch(name: str, size: int) -> bytes:

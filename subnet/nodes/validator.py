@@ -58,6 +58,7 @@ class Validator:
         self.follower = Follower(client, run)
         self.due: dict[str, Due] = {}
         self.drawn_block = -1
+        self.judged: set[str] = set()  # said already, though the ledger here may not show it yet
         self.view: ChainView | None = None
         self.weights_block: int | None = None
         self.weights: dict[int, float] = {}
@@ -137,7 +138,9 @@ class Validator:
 
     def _put(self, segment: str, where: Draw | None) -> None:
         own = self.state.segments[segment].verdicts.get(self.hotkey)
-        if segment not in self.due and (own is None or own.verdict == "void"):
+        if own is not None and own.verdict != "void":
+            self.judged.add(segment)
+        if segment not in self.due and segment not in self.judged:
             self.due[segment] = Due(segment=segment, draw=where)
 
     def _put_foreign_fails(self) -> None:
@@ -145,7 +148,8 @@ class Validator:
         for segment in self.state.segments.values():
             foreign = any(v.verdict == "fail" for who, v in segment.verdicts.items() if who != self.hotkey)
             mine = self.state.coldkey(self.hotkey) == self.state.coldkey(segment.hotkey)
-            if foreign and not mine and segment.upheld_event is None and self.hotkey not in segment.verdicts:
+            known = segment.id in self.judged or segment.upheld_event is not None
+            if foreign and not mine and not known:
                 self._put(segment.id, None)
 
     async def _audit_all(self) -> None:
@@ -181,6 +185,8 @@ class Validator:
             due.not_before_s = time.monotonic() + 2.0
             return
         del self.due[due.segment]
+        if judgement.verdict != "void":
+            self.judged.add(due.segment)
         await self._say(segment, due.draw, judgement)
 
     def _refusal_seen_by_two(self, segment: Segment) -> bool:

@@ -1,0 +1,235 @@
+"""`strata orchestrator`, `miner`, `validator` and `publisher`: one process each, on any network.
+
+Owns the reading of their options. What the processes do is `subnet.nodes`' business; torch is loaded only by those
+that compute.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from subnet.canonical import parse
+from subnet.cli import flags
+from subnet.config import RunConfig
+from subnet.edges.presets import RunOptions, build_run
+from subnet.errors import EXIT_CODES, ConfigError
+from template.config import NeuronConfig, parse_address_map
+from template.neuron import Running, run_neuron
+from template.values import Hotkey
+
+LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
+DATA_DIR = Path("~/.strata")
+
+AddressMap = Annotated[
+    list[str] | None,
+    typer.Option("--address-map", metavar="ANNOUNCED=REACHED", help="Reach an announced address at another one."),
+]
+Fallback = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fallback-endpoint", envvar="BT_FALLBACK_ENDPOINTS", help="A ws:// address to use when others fail."
+    ),
+]
+ByHotkey = Annotated[
+    str | None, typer.Option("--orchestrator", metavar="SS58", help="The orchestrator's hotkey. Default: the owner's.")
+]
+
+RunMain = Callable[[Running], Coroutine[Any, Any, None]]
+
+
+def miner(
+    network: flags.Network = "finney",
+    netuid: flags.Netuid = 1,
+    wallet: flags.Wallet = "default",
+    hotkey: flags.Hotkey = "default",
+    wallet_path: flags.WalletPath = flags.WALLET_PATH,
+    data_dir: flags.DataDir = None,
+    host: flags.Host = "0.0.0.0",
+    port: flags.Port = 0,
+    external_ip: flags.ExternalIp = None,
+    external_port: flags.ExternalPort = None,
+    orchestrator: ByHotkey = None,
+    address_map: AddressMap = None,
+    fallback_endpoint: Fallback = None,
+    device: flags.Device = "cpu",
+    cheat: Annotated[str, typer.Option(help="Be dishonest on purpose: KIND[:STRENGTH]. For tests of validators.")] = "",
+    debug: flags.Debug = False,
+) -> None:
+    """Train a stage of the run of this subnet, until stopped."""
+    from subnet.nodes.processes import run_miner
+
+    if device != "cpu":
+        raise ConfigError(f"expected the device cpu, found {device!r}; this version computes on the CPU only")
+    config = neuron_config(
+        network, netuid, wallet, hotkey, wallet_path=wallet_path, data_dir=data_dir, host=host, port=port,
+        external_host=external_ip, external_port=external_port, orchestrator=orchestrator, address_map=address_map,
+        fallback=fallback_endpoint,
+    )  # fmt: skip
+    choice = cheat_choice(cheat)
+    run_role("miner", config, lambda running: run_miner(config, running, cheat=choice), debug=debug)
+
+
+def validator(
+    network: flags.Network = "finney",
+    netuid: flags.Netuid = 1,
+    wallet: flags.Wallet = "default",
+    hotkey: flags.Hotkey = "default",
+    wallet_path: flags.WalletPath = flags.WALLET_PATH,
+    data_dir: flags.DataDir = None,
+    host: flags.Host = "0.0.0.0",
+    port: flags.Port = 0,
+    orchestrator: ByHotkey = None,
+    address_map: AddressMap = None,
+    fallback_endpoint: Fallback = None,
+    device: flags.Device = "cpu",
+    debug: flags.Debug = False,
+) -> None:
+    """Draw, replay and judge the miners' work, and set weights, until stopped."""
+    from subnet.nodes.processes import run_validator
+
+    if device != "cpu":
+        raise ConfigError(f"expected the device cpu, found {device!r}; this version computes on the CPU only")
+    config = neuron_config(
+        network, netuid, wallet, hotkey, wallet_path=wallet_path, data_dir=data_dir, host=host, port=port,
+        orchestrator=orchestrator, address_map=address_map, fallback=fallback_endpoint,
+    )  # fmt: skip
+    run_role("validator", config, lambda running: run_validator(config, running), debug=debug)
+
+
+def publisher(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the checkpoints go, one folder a round.")],
+    network: flags.Network = "finney",
+    netuid: flags.Netuid = 1,
+    wallet: flags.Wallet = "default",
+    hotkey: flags.Hotkey = "default",
+    wallet_path: flags.WalletPath = flags.WALLET_PATH,
+    data_dir: flags.DataDir = None,
+    address_map: AddressMap = None,
+    fallback_endpoint: Fallback = None,
+    debug: flags.Debug = False,
+) -> None:
+    """Write and evaluate each round's checkpoint, with the orchestrator's hotkey."""
+    from subnet.nodes.processes import run_publisher
+
+    config = neuron_config(
+        network, netuid, wallet, hotkey, wallet_path=wallet_path, data_dir=data_dir, address_map=address_map,
+        fallback=fallback_endpoint,
+    )  # fmt: skip
+    run_role("publisher", config, lambda running: run_publisher(config, running, out=out), debug=debug, lock=False)
+
+
+def orchestrator(
+    network: flags.Network = "finney",
+    netuid: flags.Netuid = 1,
+    wallet: flags.Wallet = "default",
+    hotkey: flags.Hotkey = "default",
+    wallet_path: flags.WalletPath = flags.WALLET_PATH,
+    data_dir: flags.DataDir = None,
+    host: flags.Host = "0.0.0.0",
+    port: flags.Port = 8080,
+    external_ip: flags.ExternalIp = None,
+    external_port: flags.ExternalPort = None,
+    fallback_endpoint: Fallback = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="The run's configuration in canonical JSON.")
+    ] = None,
+    stages: Annotated[int, typer.Option(help="Pipeline stages, when no --config is given.")] = 2,
+    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = RunOptions().rounds,
+    steps: Annotated[int, typer.Option(help="Inner steps per round.")] = RunOptions().steps,
+    model: Annotated[str, typer.Option(help="A preset, or a folder or config.json of a transformers model.")] = "tiny",
+    data: Annotated[str, typer.Option(help="stdlib, a folder of text, or datasets:PATH[#COLUMN].")] = "stdlib",
+    wait_for: Annotated[int | None, typer.Option(help="Start with so many miners. Default: one per stage.")] = None,
+    patience: Annotated[float, typer.Option(help="Seconds to wait for them after the first.")] = 60.0,
+    ledger: Annotated[str | None, typer.Option(help="Database URL. Default: SQLite in the data folder.")] = None,
+    debug: flags.Debug = False,
+) -> None:
+    """Plan a run on this subnet, keep its ledger and serve its page, until stopped."""
+    from subnet.nodes.orchestrating import OrchestratorOptions, run_orchestrator
+
+    config = neuron_config(
+        network, netuid, wallet, hotkey, wallet_path=wallet_path, data_dir=data_dir, host=host, port=port,
+        external_host=external_ip, external_port=external_port, fallback=fallback_endpoint,
+    )  # fmt: skip
+    if config_file is not None:
+        run = read_config(config_file)
+    else:
+        run = build_run(RunOptions(stages=stages, rounds=rounds, steps=steps, model=model, data=data))
+    options = OrchestratorOptions(num_miners=wait_for or run.stages, patience_s=patience, ledger_url=ledger)
+    run_role(
+        "orchestrator",
+        config,
+        lambda running: run_orchestrator(config, running, run=run, options=options),
+        debug=debug,
+    )
+
+
+def neuron_config(
+    network: str,
+    netuid: int,
+    wallet: str,
+    hotkey: str,
+    *,
+    wallet_path: str,
+    data_dir: Path | None,
+    host: str = "0.0.0.0",
+    port: int = 0,
+    external_host: str | None = None,
+    external_port: int | None = None,
+    orchestrator: Hotkey | None = None,
+    address_map: list[str] | None = None,
+    fallback: list[str] | None = None,
+) -> NeuronConfig:
+    """The identity and place of one process from its command line."""
+    folder = (data_dir or DATA_DIR / f"netuid{netuid}").expanduser()
+    return NeuronConfig(
+        data_dir=folder,
+        network=network,
+        netuid=netuid,
+        wallet_name=wallet,
+        wallet_hotkey=hotkey,
+        wallet_path=wallet_path,
+        fallback_endpoints=tuple(fallback or ()),
+        host=host,
+        port=port,
+        external_host=external_host,
+        external_port=external_port,
+        address_map=parse_address_map(address_map or ()),
+        orchestrator=orchestrator,
+    )
+
+
+def cheat_choice(text: str) -> Any:
+    """The cheat that `--cheat KIND[:STRENGTH]` names; empty for an honest miner."""
+    from subnet.cheats.registry import parse_cheats
+    from subnet.nodes.processes import HONEST, CheatChoice
+
+    chosen = parse_cheats(text)
+    if not chosen:
+        return HONEST
+    kind, strength, _ = chosen[0]
+    return CheatChoice(kind=kind, strength=strength)
+
+
+def read_config(path: Path) -> RunConfig:
+    """A run's configuration from a file of canonical JSON."""
+    try:
+        return parse(path.read_bytes().strip(), RunConfig)
+    except OSError as error:
+        raise ConfigError(
+            f"expected a run's configuration at {path}, found: {error.strerror}; check the path"
+        ) from error
+
+
+def run_role(name: str, config: NeuronConfig, main: RunMain, *, debug: bool, lock: bool = True) -> None:
+    """Run a neuron to its exit code, with its log on stderr."""
+    logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, format=LOG_FORMAT)
+    for noisy in ("httpx", "websockets", "uvicorn", "asyncio", "bittensor"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    hotkey = f"{config.wallet_name}-{config.wallet_hotkey}" if lock else None
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    code = run_neuron(main, name=f"strata {name}", data_dir=config.data_dir, hotkey=hotkey, exit_codes=EXIT_CODES)
+    if code:
+        raise typer.Exit(code)

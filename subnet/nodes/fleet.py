@@ -1,0 +1,160 @@
+"""The processes of a whole network on this machine: started, watched and ended together.
+
+Chain and orchestrator are processes of their own commands and never load torch; miners, validators and the publisher
+are forked out of one server that has loaded it. Every process has a log file. Knows nothing of training.
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from subnet.errors import EXIT_CODES, SubnetError
+from template.config import NeuronConfig
+from template.neuron import Running, run_neuron
+
+STOP_S = 4.5
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
+LOG_TAIL_LINES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child:
+    """What a forked process does: a role, its place, and for some roles one thing more."""
+
+    role: str
+    name: str
+    config: NeuronConfig
+    log: Path
+    cheat_kind: str = ""
+    cheat_strength: float | None = None
+    out: Path | None = None
+
+
+@dataclass(kw_only=True)
+class Fleet:
+    """The processes by name, in the order in which they were started."""
+
+    logs: Path
+    commands: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    children: dict[str, ForkServerProcess] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Begin to load what computes, in the background. Fixes the environment of all processes first."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+        os.environ.update(MALLOC)
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["subnet.nodes.preloaded"])
+        multiprocessing.forkserver.ensure_running()
+
+    def command(self, name: str, arguments: Sequence[str]) -> None:
+        """Start `strata ARGUMENTS` as a process of its own."""
+        with (self.logs / f"{name}.log").open("wb") as log:
+            self.commands[name] = subprocess.Popen(
+                [sys.executable, "-m", "subnet.cli.main", *arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def fork(self, child: Child) -> None:
+        """Start a role out of the fork server."""
+        process = multiprocessing.get_context("forkserver").Process(target=_run, args=(child,), name=child.name)
+        process.start()
+        self.children[child.name] = process
+
+    def ended(self) -> dict[str, int]:
+        """The processes that are no longer running, with their exit codes."""
+        codes = {name: process.poll() for name, process in self.commands.items()}
+        codes |= {name: process.exitcode for name, process in self.children.items()}
+        return {name: code for name, code in codes.items() if code is not None}
+
+    def complaint(self, name: str) -> str:
+        """The last lines that a process wrote: why it ended, in its own words."""
+        try:
+            text = (self.logs / f"{name}.log").read_text(errors="replace")
+        except OSError:
+            return "it wrote nothing"
+        lines = [line.removeprefix("error: ") for line in text.splitlines() if line.strip()]
+        said = [line for line in lines if not line.startswith("time=")]
+        return " / ".join((said or lines)[-LOG_TAIL_LINES:]) or "it wrote nothing"
+
+    async def wait_for(self, name: str, found: Callable[[str], str | None], *, limit_s: float) -> str:
+        """Wait until `found` sees what it looks for in a process's log. Raises SubnetError when the process ends."""
+        end_s = time.monotonic() + limit_s
+        while True:
+            path = self.logs / f"{name}.log"
+            value = found(path.read_text(errors="replace")) if path.exists() else None
+            if value is not None:
+                return value
+            if name in self.ended() or time.monotonic() > end_s:
+                raise SubnetError(f"expected {name} to start, found: {self.complaint(name)}; see {path}")
+            await asyncio.sleep(0.05)
+
+    def stop(self) -> None:
+        """End every process within five seconds: asked first, then killed."""
+        living = [process for process in self.children.values() if process.exitcode is None]
+        running = [process for process in self.commands.values() if process.poll() is None]
+        for child in living:
+            child.terminate()
+        chain = self.commands.get("chain")
+        for process in running:
+            if process is not chain:
+                process.terminate()
+        self._wait(living, [process for process in running if process is not chain], limit_s=STOP_S - 1)
+        if chain is not None and chain.poll() is None:
+            chain.send_signal(signal.SIGTERM)
+        self._wait([], [chain] if chain else [], limit_s=1.0)
+
+    def _wait(self, living: list[ForkServerProcess], running: list[subprocess.Popen[bytes]], *, limit_s: float) -> None:
+        end_s = time.monotonic() + limit_s
+        while time.monotonic() < end_s:
+            if all(child.exitcode is not None for child in living) and all(p.poll() is not None for p in running):
+                return
+            time.sleep(0.02)
+        for child in living:
+            if child.exitcode is None:
+                child.kill()
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _run(child: Child) -> None:
+    """The body of a forked process."""
+    _redirect(child.log)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr, force=True)
+    from subnet.nodes.processes import CheatChoice, run_miner, run_publisher, run_validator
+
+    async def main(running: Running) -> None:
+        if child.role == "miner":
+            choice = CheatChoice(kind=child.cheat_kind, strength=child.cheat_strength)
+            await run_miner(child.config, running, cheat=choice)
+        elif child.role == "validator":
+            await run_validator(child.config, running)
+        else:
+            assert child.out is not None
+            await run_publisher(child.config, running, out=child.out)
+
+    config = child.config
+    sys.exit(
+        run_neuron(main, name=child.name, data_dir=config.data_dir, hotkey=config.wallet_name, exit_codes=EXIT_CODES)
+    )
+
+
+def _redirect(log: Path) -> None:
+    """Let everything that the process writes go to its log."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number in (1, 2):
+        os.dup2(file, number)
+    os.close(file)

@@ -1,0 +1,73 @@
+"""The orchestrator's process: chain, ledger, store, routes and the board, without torch.
+
+Apart from the other processes so that importing it never loads what computes.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from subnet.board.facts import Around, facts
+from subnet.board.page import board_routes
+from subnet.config import RunConfig
+from subnet.edges.blobs import LocalBlobs
+from subnet.edges.ledger import SqlLedger
+from subnet.nodes import orchestrator_routes
+from subnet.nodes.orchestrator import Orchestrator, Start, now_ms
+from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, require_registered
+from template.config import NeuronConfig
+from template.neuron import Running
+from template.nonces import FileNonceStore
+from template.sdk import HotkeySigner, HotkeyVerifier, SdkChain, load_wallet
+from template.web import application, serve
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrchestratorOptions:
+    """What belongs to this process alone: when to start, where the ledger is."""
+
+    num_miners: int
+    patience_s: float
+    ledger_url: str | None = None
+
+
+def ledger_path(data_dir: Path) -> Path:
+    """Where the ledger lies when no database URL is given."""
+    return data_dir / "ledger.sqlite"
+
+
+async def run_orchestrator(
+    config: NeuronConfig, running: Running, *, run: RunConfig, options: OrchestratorOptions
+) -> None:
+    """Plan the run, keep its ledger and serve its page until told to stop."""
+    from subnet.nodes.processes import until_stopped
+
+    wallet = load_wallet(config.wallet_name, config.wallet_hotkey, config.wallet_path)
+    chain = SdkChain(config.network, config.netuid, wallet, fallback_endpoints=config.fallback_endpoints)
+    signer = HotkeySigner(wallet)
+    folder = folder_of(config, "store")
+    nonces = FileNonceStore(config.data_dir / "nonces-orchestrator")
+    ledger = SqlLedger(options.ledger_url or f"sqlite:///{ledger_path(config.data_dir)}")
+    try:
+        await require_registered(chain, config)
+        node = Orchestrator(
+            chain,
+            ledger,
+            store=LocalBlobs(folder, limit_bytes=BLOB_LIMIT_BYTES),
+            signer=signer,
+            verifier=HotkeyVerifier(signer.hotkey, nonces),
+            start=Start(num_miners=options.num_miners, patience_s=options.patience_s),
+        )
+        await node.open(run)
+        around = Around(network=config.network)
+        board = board_routes(lambda: facts(node.state, node.view, now_ms(), around=around))
+        app = application(
+            [*orchestrator_routes.routes(node), *board], node.verifier, refusals=orchestrator_routes.REFUSALS
+        )
+        async with serve(app, host=config.host, port=config.port) as server:
+            running.serving_at(server.url)
+            await chain.publish_endpoint(config.external_host or server.host, config.external_port or server.port)
+            await until_stopped(node.run(), running)
+    finally:
+        ledger.close()
+        nonces.close()
+        await chain.close()

@@ -1,0 +1,122 @@
+"""The processes of a network: what each role opens, serves and runs until it is told to stop.
+
+Each function is a neuron's main function for `template.neuron.run_neuron`. Torch is loaded only by those that need it.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from subnet.cheats.registry import make_cheat
+from subnet.edges.blobs import LocalBlobs
+from subnet.edges.data import load_corpus
+from subnet.nodes.starting import BLOB_LIMIT_BYTES, Joined, folder_of, joined
+from template.config import NeuronConfig
+from template.neuron import Running
+from template.transport import Incoming, Reply, Route, json_reply
+from template.web import WebServer, application, serve
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheatChoice:
+    """Which cheat a miner runs; an honest one has none."""
+
+    kind: str = ""
+    strength: float | None = None
+
+
+HONEST = CheatChoice()
+
+
+async def run_miner(config: NeuronConfig, running: Running, *, cheat: CheatChoice = HONEST) -> None:
+    """Serve deliveries and evidence, announce the real port, and train until told to stop."""
+    import torch
+
+    from subnet.cheats.base import Cheat
+    from subnet.nodes import miner_routes
+    from subnet.nodes.miner import Miner
+    from subnet.nodes.orchestrator_routes import REFUSALS
+
+    torch.set_num_threads(1)
+    async with joined(config, stopping=running.stopping) as node:
+        folder = folder_of(config, f"miner-{node.chain.hotkey[:12]}")
+        miner = Miner(
+            run=node.run,
+            corpus=await asyncio.to_thread(load_corpus, node.run.data),
+            client=node.client,
+            blobs=LocalBlobs(folder / "blobs", limit_bytes=BLOB_LIMIT_BYTES),
+            folder=folder,
+            address="",
+            cheat=make_cheat(cheat.kind, cheat.strength) if cheat.kind else Cheat(0.0),
+            stopping=running.stopping,
+        )
+        app = application(miner_routes.routes(miner), node.verifier, refusals=REFUSALS)
+        async with serve(app, host=config.host, port=config.port) as server:
+            running.serving_at(server.url)
+            miner.address = await announce(node, server)
+            try:
+                await miner.work()
+            finally:
+                miner.close()
+
+
+async def announce(node: Joined, server: WebServer) -> str:
+    """Publish the address that others reach this node at: the external one, with the port that is really bound."""
+    host = node.config.external_host or server.host
+    port = node.config.external_port or server.port
+    await node.chain.publish_endpoint(host, port)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def run_validator(config: NeuronConfig, running: Running) -> None:
+    """Audit, score and set weights until told to stop."""
+    import torch
+
+    from subnet.nodes.validator import Validator
+
+    torch.set_num_threads(1)
+    async with joined(config, stopping=running.stopping) as node:
+        corpus = await asyncio.to_thread(load_corpus, node.run.data)
+        validator = Validator(node.chain, node.client, node.run, corpus=corpus)
+
+        async def health(request: Incoming) -> Reply:
+            return json_reply(validator.health())
+
+        app = application([Route(method="GET", path="/healthz", handler=health, signed=False)], None)
+        async with serve(app, host=config.host, port=config.port) as server:
+            running.serving_at(server.url)
+            await until_stopped(validator.work(), running)
+
+
+async def run_publisher(config: NeuronConfig, running: Running, *, out: Path) -> None:
+    """Merge, write and evaluate each round's checkpoint, until the last one is out."""
+    import torch
+
+    from subnet.nodes.publisher import Publisher
+
+    torch.set_num_threads(1)
+    async with joined(config, stopping=running.stopping, registered=False) as node:
+        publisher = Publisher(
+            node.client,
+            node.run,
+            corpus=await asyncio.to_thread(load_corpus, node.run.data),
+            blobs=LocalBlobs(folder_of(config, "publisher"), limit_bytes=BLOB_LIMIT_BYTES),
+            folder=out,
+        )
+        await until_stopped(publisher.work(), running)
+
+
+async def until_stopped(work: Any, running: Running) -> None:
+    """Run a coroutine until it ends or the process is told to stop; its failure is raised."""
+    task = asyncio.ensure_future(work)
+    stop = asyncio.create_task(running.stopping.wait())
+    try:
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+        if not task.done():
+            task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

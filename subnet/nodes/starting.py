@@ -1,0 +1,120 @@
+"""What miners, validators and the publisher do before they work: wallet, chain, registration, the run they join.
+
+The orchestrator is found on the chain: the subnet owner's hotkey (or one that the user names) and the endpoint that it
+announced. A run that its committed record contradicts is refused. Each role's own start is in the functions below.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from subnet.config import RunConfig
+from subnet.errors import ConfigError, UnreachableError
+from subnet.ledger.record import read_record
+from subnet.nodes.client import RunClient
+from template.chain import Chain
+from template.config import NeuronConfig
+from template.errors import NotRegistered
+from template.nonces import FileNonceStore
+from template.sdk import HotkeySigner, HotkeyVerifier, SdkChain, load_wallet
+from template.web_client import HttpTransport
+
+log = logging.getLogger("strata.start")
+
+LOOK_S = 1.0  # between two looks for an orchestrator that has not announced itself yet
+PATIENCE_S = 300.0
+BLOB_LIMIT_BYTES = 64 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """A node that is registered and knows its run."""
+
+    config: NeuronConfig
+    chain: Chain
+    client: RunClient
+    run: RunConfig
+    verifier: HotkeyVerifier
+
+
+@contextlib.asynccontextmanager
+async def joined(config: NeuronConfig, *, stopping: asyncio.Event, registered: bool = True) -> AsyncIterator[Joined]:
+    """Open wallet, chain and transport, and find the run; everything is closed at the end.
+
+    Raises WalletError, ChainError kinds, NotRegistered (when `registered` is asked for), UnreachableError.
+    """
+    wallet = load_wallet(config.wallet_name, config.wallet_hotkey, config.wallet_path)
+    chain = SdkChain(config.network, config.netuid, wallet, fallback_endpoints=config.fallback_endpoints)
+    signer = HotkeySigner(wallet)
+    nonces = FileNonceStore(config.data_dir / f"nonces-{signer.hotkey[:12]}")
+    verifier = HotkeyVerifier(signer.hotkey, nonces)
+    transport = HttpTransport(signer, address_map=config.address_map)
+    try:
+        if registered:
+            await require_registered(chain, config)
+        hotkey, peer = await find_orchestrator(chain, config, stopping=stopping)
+        client = RunClient(transport, peer, hotkey, signer=signer, verifier=verifier)
+        run = await client.facts(patience_s=PATIENCE_S)
+        await check_record(chain, hotkey, run)
+        yield Joined(config=config, chain=chain, client=client, run=run, verifier=verifier)
+    finally:
+        await transport.close()
+        await chain.close()
+        nonces.close()
+
+
+async def require_registered(chain: Chain, config: NeuronConfig) -> None:
+    """Raise NotRegistered, with the command that registers, when the hotkey has no uid."""
+    view = await chain.view()
+    if view.neuron(chain.hotkey) is None:
+        raise NotRegistered(
+            f"expected hotkey {chain.hotkey} on subnet {config.netuid} of {config.network}, found it unregistered; run "
+            f"strata register --network {config.network} --netuid {config.netuid} --wallet {config.wallet_name} "
+            f"--hotkey {config.wallet_hotkey}"
+        )
+
+
+async def find_orchestrator(chain: Chain, config: NeuronConfig, *, stopping: asyncio.Event) -> tuple[str, str]:
+    """The orchestrator's hotkey and announced address; waits, saying so, until it has announced one."""
+    end_s, said = time.monotonic() + PATIENCE_S, False
+    while not stopping.is_set():
+        view = await chain.view()
+        hotkey = config.orchestrator or view.owner_hotkey
+        neuron = view.neuron(hotkey)
+        if neuron is not None and neuron.endpoint:
+            return hotkey, neuron.endpoint
+        if not said:
+            log.info("waiting for=orchestrator hotkey=%s netuid=%d", hotkey, config.netuid)
+            said = True
+        if time.monotonic() > end_s:
+            raise UnreachableError(
+                f"expected the orchestrator {hotkey} of subnet {config.netuid} to announce an address, found "
+                f"none within {PATIENCE_S:.0f} s; ask the subnet's owner, or name another with --orchestrator"
+            )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), LOOK_S)
+    raise UnreachableError("expected an orchestrator, told to stop before one was found; start again")
+
+
+async def check_record(chain: Chain, hotkey: str, run: RunConfig) -> None:
+    """Refuse a run that the orchestrator's record on the chain contradicts. No record yet is no contradiction."""
+    record = await chain.read_commit(hotkey)
+    if record is None:
+        return
+    claimed = read_record(record.data)
+    if claimed.run_id != run.run_id:
+        raise ConfigError(
+            f"expected the run {claimed.run_id[:12]} that {hotkey} committed on the chain, found it serving run "
+            f"{run.run_id[:12]}; do not join, ask the subnet's owner"
+        )
+
+
+def folder_of(config: NeuronConfig, name: str) -> Path:
+    """A folder of this node's data, made when missing."""
+    folder = config.data_dir / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
