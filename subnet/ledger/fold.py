@@ -83,13 +83,15 @@ def _advance(state: RunState, event: Event) -> None:
 
 def _roster(state: RunState, body: Roster, event: Event) -> None:
     state.roster = {entry.hotkey: entry for entry in body.entries}
+    for member in state.members.values():
+        member.coldkey = state.roster[member.hotkey].coldkey if member.hotkey in state.roster else member.coldkey
     state.roster_block = body.block
 
 
 def _assign(state: RunState, body: Assign, event: Event) -> None:
     member = state.members[body.hotkey]
     member.stage, member.from_round = body.stage, body.round
-    member.state_root, member.root_steps, member.opened_round = "", 0, -1
+    member.state_root, member.root_steps, member.opened_round, member.tainted = "", 0, -1, False
     state.pending.pop(body.hotkey, None)
 
 
@@ -102,6 +104,7 @@ def _manifest(state: RunState, body: Manifest, event: Event) -> None:
 
 def _round(state: RunState, body: RoundBegin, event: Event) -> None:
     state.phase, state.round, state.step, state.current = "train", body.round, 0, None
+    state.pending.clear()  # steps of the last round that nobody committed: a round starts from committed states only
     state.rounds[body.round] = RoundStats(round=body.round, begun_ms=event.time_ms)
 
 
@@ -155,8 +158,9 @@ def _join(state: RunState, message: Join, event: Event) -> None:
         return
     member.active, member.address, member.missed_steps = True, message.address, 0
     if message.root != member.state_root or not message.root:
-        # Its committed state is lost: moments start again from zeros, and so at a round's public parameters.
-        trained_now = state.phase == "train" and member.opened_round == state.round
+        # Its committed state is lost: moments start again from zeros, and so at a round's public parameters. Not in
+        # a round of which it has a segment: a round is entered once.
+        trained_now = member.opened_round == state.round
         member.from_round = max(member.from_round, state.round + 1 if trained_now else state.round)
         member.state_root, member.root_steps, member.tainted = "", 0, False
     state.pending.pop(message.hotkey, None)

@@ -5,7 +5,11 @@ from collections.abc import Callable
 
 from subnet.errors import RefusedError
 from subnet.ledger.state import Member, RunState
+from subnet.model.cost import spans, state_bytes
 from subnet.wire.messages import Delivery, Plan, Receipt, Work
+
+DIGEST_CHARS = 64
+_HEX = frozenset("0123456789abcdef")
 
 Acknowledged = Callable[[Delivery, str], bool]
 
@@ -25,6 +29,7 @@ def admit_receipt(state: RunState, receipt: Receipt, *, acknowledged: Acknowledg
             f"expected the receipt after {member.head[:12] or 'none'}, found {receipt.previous[:12] or 'none'}; "
             "send them in order"
         )
+    _well_formed(state, receipt)
     if receipt.kind == "step":
         _step(state, receipt, member, acknowledged)
     elif receipt.kind == "close":
@@ -37,6 +42,20 @@ def admit_receipt(state: RunState, receipt: Receipt, *, acknowledged: Acknowledg
     if receipt.kind != "rollback" and receipt.replica_steps != expected_steps:
         raise RefusedError(
             f"expected the replica's step {expected_steps}, found {receipt.replica_steps}; count each once"
+        )
+
+
+def _well_formed(state: RunState, receipt: Receipt) -> None:
+    """Digests are digests, and a state has the size that its stage gives it: both become requests for evidence."""
+    digests = [receipt.state_root, receipt.contribution]
+    digests += [d for work in receipt.work for d in (work.input, work.output, work.gradient_in, work.gradient_out)]
+    for name in digests:
+        if name and (len(name) != DIGEST_CHARS or not _HEX.issuperset(name)):
+            raise RefusedError(f"expected digests of 64 lower-case hex digits, found {name[:70]!r}; send digests")
+    size = state_bytes(state.config, spans(state.config)[receipt.stage])
+    if receipt.kind != "rollback" and receipt.state_bytes != (size if receipt.state_root else 0):
+        raise RefusedError(
+            f"expected a state of {size} bytes where a root is given, found {receipt.state_bytes}; send its length"
         )
 
 
@@ -60,7 +79,8 @@ def _step(state: RunState, receipt: Receipt, member: Member, acknowledged: Ackno
         )
     if any((receipt.stage, work.index) in state.microbatch_by for work in receipt.work):
         raise RefusedError("expected microbatches that nobody's receipt has yet, found a second backward; drop them")
-    if receipt.gradient_norm is None or not math.isfinite(receipt.gradient_norm):
+    norm = receipt.gradient_norm
+    if norm is None or not (math.isfinite(norm) and norm >= 0):
         raise RefusedError("expected a finite gradient norm, found none; drop the microbatch that spoils it")
     ends = len(state.pending.get(receipt.hotkey, [])) + 1 >= state.config.train.segment_steps
     if ends != bool(receipt.state_root):
@@ -122,7 +142,8 @@ def _close(state: RunState, receipt: Receipt) -> None:
         )
     if receipt.work or not receipt.state_root or bool(receipt.contribution) != (trained > 0):
         raise RefusedError("expected a close with a state root, and a contribution where it trained; found another")
-    if receipt.contribution and (receipt.contribution_norm is None or not math.isfinite(receipt.contribution_norm)):
+    norm = receipt.contribution_norm
+    if receipt.contribution and (norm is None or not (math.isfinite(norm) and norm >= 0)):
         raise RefusedError("expected a finite contribution norm, found none; contribute only finite updates")
 
 

@@ -33,7 +33,6 @@ class Member:
     missed_steps: int = 0
     step_ms: float = 0.0  # measured time of a step, exponentially averaged
     tainted: bool = False  # after an upheld fail, until a fresh start
-    needs_rollback: bool = False  # receipts after its last root are void until it says so
 
 
 @dataclass(kw_only=True)
@@ -153,9 +152,14 @@ class RunState:
         return segment.upheld_event is not None
 
     def stands(self, segment: Segment) -> bool:
-        """Whether the fails given so far would uphold: two validators of different coldkeys, or the only one."""
+        """Whether the fails given so far would uphold: two validators of different coldkeys, or the only one.
+
+        A validator of the miner's own coldkey may not judge it, and so is not waited for.
+        """
         accusers = {self.coldkey(v.validator) for v in segment.verdicts.values() if v.verdict == "fail"}
         identities = {self.coldkey(hotkey) for hotkey in self.validators()}
+        if not self.config.allow_same_identity:
+            identities.discard(self.coldkey(segment.hotkey))
         return bool(accusers) and (len(accusers) >= 2 or len(identities) < 2)
 
     def accused(self, hotkey: str) -> bool:

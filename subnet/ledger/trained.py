@@ -111,4 +111,4 @@ def refute(state: RunState, segment: Segment, event: int) -> None:
         if later.hotkey == segment.hotkey and later.event > segment.event:
             unbroken = unbroken and bool(later.start_root)
             later.tainted = later.tainted or unbroken
-    member.tainted = member.tainted or unbroken
+    member.tainted = member.tainted or (unbroken and bool(member.state_root))

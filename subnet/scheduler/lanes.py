@@ -7,7 +7,7 @@ hash that the block decides. Nobody chooses its neighbours, its data or its labe
 
 from dataclasses import dataclass
 
-from subnet.canonical import digest
+from subnet.canonical import digest, digest_of
 from subnet.config import RunConfig
 from subnet.errors import RefusedError
 from subnet.wire.messages import Free, Plan, Wiring
@@ -27,18 +27,12 @@ def wire_lanes(run: RunConfig, wiring: Wiring) -> tuple[Lane, ...]:
     Microbatches that are planned again come first, then the run's next ones, without gaps.
     """
     width = min((len(free) for free in wiring.free), default=0)
-    chosen = [_first(wiring, stage, width) for stage in range(run.stages)]
+    pools = [_preferred(wiring, stage, width) for stage in range(len(wiring.free))]
     paths: list[tuple[Free, ...]] = []
-    for head in chosen[0]:
-        path: tuple[Free, ...] = (head,)
-        for stage in range(1, run.stages):
-            partner = _partner(path, chosen[stage], allow_same=run.allow_same_identity)
-            if partner is None:
-                break
-            chosen[stage].remove(partner)
-            path += (partner,)
-        else:
-            paths.append(path)
+    while len(paths) < width and (path := _path(pools, allow_same=run.allow_same_identity)):
+        paths.append(path)
+        for pool, free in zip(pools, path, strict=True):
+            pool.remove(free)
     each = run.train.microbatches_per_step
     fresh = wiring.first_microbatch
     indices = list(wiring.requeued[: len(paths) * each])
@@ -50,7 +44,14 @@ def wire_lanes(run: RunConfig, wiring: Wiring) -> tuple[Lane, ...]:
 
 
 def check_plan(run: RunConfig, wiring: Wiring, plan: Plan) -> None:
-    """Raise RefusedError unless the wiring gives exactly this plan's path and microbatches."""
+    """Raise RefusedError unless the plan is of this wiring's step, with exactly the path and microbatches it gives."""
+    if (plan.run_id, plan.round, plan.step, plan.wiring) != (
+        wiring.run_id, wiring.round, wiring.step, digest_of(wiring),
+    ):  # fmt: skip
+        raise RefusedError(
+            f"expected a plan of the wiring of round {wiring.round} step {wiring.step}, found one of round "
+            f"{plan.round} step {plan.step} under {plan.wiring[:12]}; fetch the wiring that the plan names"
+        )
     lanes = wire_lanes(run, wiring)
     wanted = lanes[plan.lane] if 0 <= plan.lane < len(lanes) else None
     if wanted != Lane(path=plan.path, microbatches=plan.microbatches):
@@ -60,17 +61,37 @@ def check_plan(run: RunConfig, wiring: Wiring, plan: Plan) -> None:
         )
 
 
-def _first(wiring: Wiring, stage: int, width: int) -> list[Free]:
-    """The `width` replicas of a stage that run this step, fastest first."""
+def _preferred(wiring: Wiring, stage: int, width: int) -> list[Free]:
+    """A stage's replicas: the `width` that waited longest, fastest first, then the others by how long they waited."""
 
     def tie(free: Free) -> str:
         return digest(f"strata/wire/1/{wiring.block_hash}/{wiring.round}/{wiring.step}/{stage}/{free.hotkey}".encode())
 
     ranked = sorted(wiring.free[stage], key=lambda free: (-free.waited_steps, tie(free)))
-    return sorted(ranked[:width], key=lambda free: (free.speed_class, tie(free)))
+    return sorted(ranked[:width], key=lambda free: (free.speed_class, tie(free))) + ranked[width:]
 
 
-def _partner(path: tuple[Free, ...], candidates: list[Free], *, allow_same: bool) -> Free | None:
-    """The first candidate whose coldkey is not in the path yet."""
-    taken = {free.coldkey for free in path}
-    return next((free for free in candidates if allow_same or free.coldkey not in taken), None)
+def _path(pools: list[list[Free]], *, allow_same: bool) -> tuple[Free, ...] | None:
+    """The preferred replica of every stage such that no coldkey comes twice, or None when there is no such path.
+
+    A stage whose choices are taken has an earlier stage choose again (augmenting paths), so a path is found whenever
+    one exists: otherwise one coldkey on two stages could keep a whole step from being wired, for ever.
+    """
+    if allow_same:
+        return tuple(pool[0] for pool in pools) if all(pools) else None
+    holder: dict[str, int] = {}
+    chosen: dict[int, Free] = {}
+
+    def seat(stage: int, tried: set[str]) -> bool:
+        for free in pools[stage]:
+            if free.coldkey in tried:
+                continue
+            tried.add(free.coldkey)
+            if free.coldkey not in holder or seat(holder[free.coldkey], tried):
+                holder[free.coldkey], chosen[stage] = stage, free
+                return True
+        return False
+
+    if not all(seat(stage, set()) for stage in range(len(pools))):
+        return None
+    return tuple(chosen[stage] for stage in range(len(pools)))

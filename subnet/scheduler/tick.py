@@ -55,7 +55,8 @@ def tick(state: RunState, outside: Outside) -> list[Body | Message]:
             for member in state.members.values()
             if member.active and member.hotkey not in state.roster
         ]
-        orders += [] if orders else assign(state, alive=outside.alive)
+        if not orders and state.current is None:  # nobody changes its stage in the middle of a step
+            orders += assign(state, alive=outside.alive)
     if orders:
         return orders
     return _PHASES[state.phase](state, outside)
@@ -74,10 +75,18 @@ def _train(state: RunState, outside: Outside) -> list[Body | Message]:
     current = state.current
     if current is not None:
         return _finish(state, current, outside)
-    if state.step >= state.config.train.steps_per_round:
+    if state.step >= state.config.train.steps_per_round or _bereft(state, outside):
         wait_ms = int(1000 * CLOSE_FACTOR * state.config.lanes.deadline_s)
         return [RoundClose(round=state.round, deadline_ms=outside.now_ms + wait_ms)]
     return _wire(state, outside)
+
+
+def _bereft(state: RunState, outside: Outside) -> bool:
+    """Whether some stage has nobody left in this round, but somebody from the next on: then the round ends early."""
+    able = [m for m in state.members.values() if usable(state, m, alive=outside.alive)]
+    now = {member.stage for member in able if member.from_round <= state.round}
+    later = {member.stage for member in able if member.from_round > state.round}
+    return any(stage not in now and stage in later for stage in range(state.config.stages))
 
 
 def _wire(state: RunState, outside: Outside) -> list[Body | Message]:
@@ -176,8 +185,8 @@ def _close(state: RunState, outside: Outside) -> list[Body | Message]:
 
 
 def _trained(state: RunState, member: Member) -> bool:
-    barred = member.barred_until_round > state.round
-    return not barred and (member.opened_round == state.round or bool(state.pending.get(member.hotkey)))
+    able = member.barred_until_round <= state.round and member.from_round <= state.round
+    return able and (member.opened_round == state.round or bool(state.pending.get(member.hotkey)))
 
 
 def closed_set(state: RunState, stage: int, *, stored: frozenset[str]) -> ClosedSet:
