@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from subnet.audit.evidence import Evidence, Needed, Outbound
 from subnet.audit.replay import Replayed
@@ -19,14 +18,16 @@ from subnet.audit.tensors import frame_header, make_frame, read_frame
 from subnet.canonical import digest
 from subnet.config import AuditConfig, RunConfig
 from subnet.errors import FrameError, InputError
-from subnet.stage.layout import FLOAT, SECTIONS, StateLayout, state_to_bytes
+from subnet.stage.layout import COUNTER_BYTES, FLOAT, SECTIONS, StateLayout, state_to_bytes
 from subnet.wire.merkle import chunk_span
 from subnet.wire.messages import Receipt
 
 MAX_DISTANCE = 1e9
 END = -1  # the position of findings about the end state
 
-Numbers = npt.ArrayLike
+Numbers = (
+    int | float | np.ndarray[tuple[int, ...], np.dtype[np.float32]] | np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +123,15 @@ def _step_distances(receipt: Receipt, position: int, replayed: Replayed) -> Iter
 
 
 def _end_distances(need: Needed, evidence: Evidence, replayed: Replayed, run: RunConfig) -> Iterator[tuple[str, float]]:
-    """Parameter deltas and moments on the drawn chunks of the end state, chunk by chunk."""
+    """The step counter, and parameter deltas and moments on the drawn chunks of the end state, chunk by chunk."""
     layout = StateLayout(run, need.case.stage)
     if replayed.end is None:
         yield "delta", MAX_DISTANCE
         return
     start = np.frombuffer(state_to_bytes(layout, replayed.start), dtype=FLOAT, count=layout.num_parameters)
     end = np.frombuffer(replayed.end, dtype=FLOAT, count=len(SECTIONS) * layout.num_parameters)
+    counters = [data[-COUNTER_BYTES:] for data in (evidence.chunks[max(need.chunks)].data, replayed.end)]
+    yield "moment", distance(*(int.from_bytes(counter, "little") for counter in counters))
     for index in need.chunks:
         first, last = (byte // FLOAT.itemsize for byte in chunk_span(layout.state_bytes, index))
         chunk = np.frombuffer(evidence.chunks[index].data, dtype=FLOAT)

@@ -135,12 +135,14 @@ def draw(state: RunState, validator: str, block: int, block_hash: str) -> tuple[
     point = draw_point(config, state.seen.get(validator, []), block)
     seed = draw_seed(state.config.run_id, point.root, block_hash, validator)
 
+    chances = {hotkey: chance(state, validator, hotkey) for hotkey in {s.hotkey for s in state.segments.values()}}
+
     def chosen(segment: Segment) -> bool:
-        if segment.tainted or validator not in judges(state, segment.hotkey):
+        if segment.tainted or segment.event >= point.count:
             return False
-        if not point.start <= segment.event < point.count:
-            return segment.event < point.start and _again(segment, validator)
-        return is_drawn(seed, segment.id, chance(state, validator, segment.hotkey))
+        if segment.event < point.start:
+            return _again(segment, validator)
+        return is_drawn(seed, segment.id, chances[segment.hotkey])
 
     drawn = tuple(segment.id for segment in state.segments.values() if chosen(segment))
     return Draw(block=block, block_hash=block_hash, root=point.root, count=point.count), drawn

@@ -23,7 +23,7 @@ REASONS = (
     "loss",  # fail: it reported another loss
     "norm",  # fail: it reported another gradient norm, or stepped with gradients that are not finite
     "delta",  # fail: its parameters moved otherwise
-    "moment",  # fail: its optimizer's moments are others
+    "moment",  # fail: its optimizer's moments, or their step counter, are others
     "bookkeeping",  # fail: receipts, tokens, counters or contribution do not add up
     "unbound-state",  # fail: a committed root is not that of a state of its stage
     "withheld",  # fail after the grace, void before: it does not show what it committed to
@@ -60,7 +60,7 @@ def audit(need: Needed, evidence: Evidence, run: RunConfig, *, corpus: Corpus, r
     if lacking.miner:
         return Judgement(verdict="fail" if refused else "void", reason="withheld", details=lacking.miner)
     seen = _shown(need, kept)
-    loose = unbound(need, kept, layout)
+    loose = unbound(need.case, layout)
     if loose:
         return _exact("unbound-state", [loose], seen)
     wrong = faults(need, kept, run, corpus)

@@ -54,7 +54,7 @@ def _split_strength(name: str) -> tuple[str, str]:
 
 def _number(text: str, entry: str, expected: str, *, whole: bool) -> float:
     try:
-        value = int(text) if whole else float(text)
+        value = float(int(text)) if whole else float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -205,7 +205,7 @@ def rounds(state: RunState) -> list[RoundRow]:
 
 def _round(state: RunState, stats: RoundStats) -> RoundRow:
     seconds = max(0, (stats.ended_ms or state.time_ms) - stats.begun_ms) / 1000
-    checkpoint = state.checkpoints.get(stats.round)
+    checkpoint = state.checkpoints.get(stats.round + 1)  # what the round ended in
     return RoundRow(
         round=stats.round,
         steps=stats.steps,
