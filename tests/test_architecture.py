@@ -10,8 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = (
-    *("errors", "canonical", "config", "model", "data", "stage", "wire", "merge", "audit", "ledger", "scheduler"),
-    *("incentive", "cheats", "edges", "nodes", "board", "sim", "cli"),
+    *("errors", "canonical", "config", "model", "data", "stage", "wire", "merge", "ledger", "audit", "scheduler"),
+    *("incentive", "cheats", "edges", "board", "nodes", "sim", "cli"),
 )
 PURE = ORDER[: ORDER.index("cheats")]
 PURE_BASE = {"values", "errors", "chain", "auth", "transport"}

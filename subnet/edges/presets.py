@@ -37,7 +37,7 @@ class RunOptions:
     seed: int = 0
     stages: int = 2
     rounds: int = 5
-    steps: int = 24  # of a lane per round
+    steps: int = 32  # of a lane per round
     model: str = "tiny"  # a preset's name, or a `transformers` config.json, or a folder with one
     data: str = "stdlib"  # "stdlib", a folder of text files, or datasets:PATH[@REVISION][#COLUMN]
     tokenizer: str = "bytes"  # "bytes", or a tokenizer's folder or Hub id
@@ -229,7 +229,7 @@ def build_run(options: RunOptions) -> RunConfig:
     model = build_model(options.model)
     pay = PayConfig(
         window_segments=512,
-        audit_window_s=60.0,
+        audit_window_s=20.0,
         burn_frac=0.0,
         stage_price_milli=(1000,) * options.stages,
         quarantine_rounds=1000,
