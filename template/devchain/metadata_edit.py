@@ -93,7 +93,8 @@ class _Reader:
         return self.data[self.at - size : self.at]
 
     def compact(self) -> int:
-        mode = self.data[self.at] & 3
+        mode = self.take(1)[0] & 3
+        self.at -= 1
         if mode == 3:
             size = (self.take(1)[0] >> 2) + 4
             return int.from_bytes(self.take(size), "little")

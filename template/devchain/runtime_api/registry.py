@@ -8,7 +8,7 @@ from typing import Protocol
 
 from template.devchain.blocks import Block
 from template.devchain.metadata import RuntimeInfo
-from template.devchain.runtime_api import accounts, hyperparameters, neurons, prices, stakes, subnets
+from template.devchain.runtime_api import accounts, delegates, hyperparameters, neurons, prices, stakes, subnets
 from template.devchain.runtime_api.query import Function, Query
 from template.devchain.state import View
 
@@ -28,6 +28,7 @@ class Readable(Protocol):
 
 APIS: dict[str, Function] = {
     **accounts.APIS,
+    **delegates.APIS,
     **hyperparameters.APIS,
     **neurons.APIS,
     **prices.APIS,

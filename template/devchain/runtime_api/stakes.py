@@ -37,17 +37,18 @@ def get_stake_info_for_one(query: Query, hotkey: str, coldkey: str, netuid: int)
     return _info(query, hotkey, coldkey, netuid)
 
 
-def get_stake_availability(query: Query, coldkeys: list[str], netuids: list[int] | None) -> list[Any]:
+def get_stake_availability(query: Query, coldkeys: list[str], netuids: list[int] | None) -> dict[str, Any]:
     """Per coldkey and subnet: total, locked and available. Nothing is ever locked here."""
     wanted = query.netuids() if netuids is None else netuids
-    answer = []
+    answer = {}
     for coldkey in sorted(set(coldkeys)):
         totals = {netuid: 0 for netuid in wanted}
         for info in get_stake_info_for_coldkey(query, coldkey):
             if info["netuid"] in totals:
                 totals[info["netuid"]] += info["stake"]
-        rows = [(netuid, {"total": total, "locked": 0, "available": total}) for netuid, total in totals.items()]
-        answer.append((coldkey, rows))
+        answer[coldkey] = {
+            netuid: {"total": total, "locked": 0, "available": total} for netuid, total in totals.items()
+        }
     return answer
 
 

@@ -200,8 +200,8 @@ def test_a_call_the_dev_chain_does_not_have_is_refused_by_name(sub: Any, rich: W
 
 @pytest.fixture
 def reveal_chain(sdk_home: Any, start_chain: Any, genesis_for: Any) -> Any:
-    """A chain with commit-reveal on, whose blocks are made by hand."""
-    with start_chain(genesis_for(commit_reveal=True, tempo=5, weights_rate_limit=0), dev_controls=True) as running:
+    """A chain with commit-reveal on and epochs of 40 blocks, long enough for a test to stop it within one."""
+    with start_chain(genesis_for(commit_reveal=True, tempo=40, weights_rate_limit=0), dev_controls=True) as running:
         yield running
 
 
@@ -226,28 +226,27 @@ def test_timelocked_weights_open_once_their_round_is_known(reveal_chain: Any, co
         assert sub.submit_call(call, validator, signer="hotkey").success
         plain = bt.calls.SubtensorModule.set_weights(netuid=1, dests=[2], weights=[1], version_key=0)
         assert sub.submit_call(plain, validator, signer="hotkey").error.name == "CommitRevealEnabled"
+        rpc(reveal_chain.url, "dev_pause")
         assert rpc(reveal_chain.url, "dev_submitPulse", ROUND, SIGNATURE)["result"] == ROUND
         assert sub.weights.weights(1) == {}
-        sub.wait_for_block(sub.block + 6, timeout=10)
+        rpc(reveal_chain.url, "dev_step", 40)
         assert sub.weights.weights(1) == {1: {2: 1.0}}
 
 
 def test_a_commit_without_its_pulse_is_kept_and_then_dropped(reveal_chain: Any, connect: Any, rpc: Any) -> None:
     validator = Wallet("validator0")
     with connect(reveal_chain.url) as sub:
-        rpc(reveal_chain.url, "dev_pause")
         call = bt.calls.SubtensorModule.commit_timelocked_weights(
             netuid=1,
             commit=sealed_weights(validator.hotkey, [2], [65535]),
             reveal_round=ROUND,
             commit_reveal_version=4,
         )
-        rpc(reveal_chain.url, "dev_resume")
         assert sub.submit_call(call, validator, signer="hotkey").success
         rpc(reveal_chain.url, "dev_pause")
-        rpc(reveal_chain.url, "dev_step", 6)
+        rpc(reveal_chain.url, "dev_step", 40)
         assert len(list(sub.query_map(bt.storage.SubtensorModule.TimelockedWeightCommits, [1]))) == 1
-        rpc(reveal_chain.url, "dev_step", 10)
+        rpc(reveal_chain.url, "dev_step", 40)
         assert list(sub.query_map(bt.storage.SubtensorModule.TimelockedWeightCommits, [1])) == []
         assert sub.weights.weights(1) == {}
 
