@@ -36,7 +36,7 @@ class Plan:
     miners: dict[str, tuple[str, float | None]]  # name -> cheat and its strength; ("", None) is honest
     num_validators: int
     port: int
-    block_time_s: float = 1.0
+    block_time_s: float = 0.5
 
     @property
     def validators(self) -> list[str]:

@@ -166,7 +166,9 @@ class _Doors:
         return {hotkey: members[hotkey].address for plan in plans for hotkey in plan.path}
 
     async def get_blob(self, request: Incoming) -> Reply:
-        return Reply(body=self._node.store.get(request.path["name"]))
+        """A blob as it lies in the store; whoever asked checks it against the name."""
+        store, name = self._node.store, request.path["name"]
+        return Reply(body=store.get_range(name, 0, store.size(name)))
 
     async def put_blob(self, request: Incoming) -> Reply:
         """Take a committed contribution from its author, or a public state from the publisher."""

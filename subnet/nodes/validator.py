@@ -58,6 +58,7 @@ class Validator:
         self.follower = Follower(client, run)
         self.due: dict[str, Due] = {}
         self.drawn_block = -1
+        self.seen_event = -1  # where the last head that we countersigned stands
         self.judged: set[str] = set()  # said already, though the ledger here may not show it yet
         self.view: ChainView | None = None
         self.weights_block: int | None = None
@@ -116,7 +117,7 @@ class Validator:
             block=block,
         )
         try:
-            await self.client.say(seen)
+            self.seen_event = await self.client.say(seen)
         except PeerRefused as refused:
             log.warning("seen refused=%r", str(refused))
 
@@ -126,6 +127,8 @@ class Validator:
 
     async def _draw(self, upto_block: int) -> None:
         """Do every draw up to this block that is not done yet; a missed one is done later with its block's hash."""
+        if self.state.count <= self.seen_event:
+            return  # a draw needs every head that we countersigned; the ledger here does not show the last one yet
         seen = self.state.seen.get(self.hotkey, [])
         for point in draw_points(self.run.audit, seen, upto_block):
             if point.block <= self.drawn_block:
