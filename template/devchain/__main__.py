@@ -5,6 +5,7 @@ import asyncio
 import json
 import signal
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from template.devchain.genesis import Genesis, default_genesis, genesis_from_dict
@@ -37,12 +38,12 @@ async def _run(genesis: Genesis, options: argparse.Namespace) -> None:
         sys.stdout.flush()
 
     state: Path | None = options.state
-    chain = load_chain(state) if state and state.exists() else new_chain(genesis)
-    await serve_chain(
-        chain, host=options.host, port=options.port, on_ready=ready, stop=stop, dev_controls=options.dev_controls
-    )
-    if state is not None:
-        save_chain(chain, state)
+    with closing(load_chain(state) if state and state.exists() else new_chain(genesis)) as chain:
+        await serve_chain(
+            chain, host=options.host, port=options.port, on_ready=ready, stop=stop, dev_controls=options.dev_controls
+        )
+        if state is not None:
+            save_chain(chain, state)
 
 
 if __name__ == "__main__":

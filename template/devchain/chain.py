@@ -41,7 +41,7 @@ class Chain:
 
     def __init__(self, genesis: Genesis, *, start_ms: int, runtime: RuntimeInfo | None = None) -> None:
         self.genesis, self.start_ms = genesis, start_ms
-        self.runtime = runtime or load_runtime(genesis.block_time_s)
+        self.runtime = runtime or load_runtime(genesis.block_time_s, genesis.without_items)
         self.storage = Storage(self.runtime.codec)
         self.context = Context(self.storage, self.runtime)
         self.pool = Pool()
@@ -115,6 +115,11 @@ class Chain:
                 self.pool.add(decode_extrinsic(self.runtime, raw))
             except PoolError as error:
                 logger.info("event=extrinsic_dropped reason=%s", error)
+
+    def close(self) -> None:
+        """Give back what the chain holds on disk."""
+        self.storage.close()
+        self.blocks.close()
 
     def restore(self, blocks: list[Block], versions: list[tuple[str, bytes, int, bytes | None]], final: int) -> None:
         """Take over saved blocks and storage, in place of genesis."""

@@ -62,6 +62,7 @@ class Genesis:
     network_lock_tao: float = 100.0
     subnet_name: str = "strata"
     state_window_blocks: int = 4096
+    without_items: tuple[str, ...] = ()  # storage items that clients should find missing
     start_ms: int = 0  # the clock of block 0; 0 means the machine's clock when the chain starts
 
     def __post_init__(self) -> None:
@@ -106,6 +107,7 @@ def genesis_from_dict(data: dict[str, Any]) -> Genesis:
     values = dict(data)
     values["validators"] = tuple(GenesisValidator(**each) for each in data.get("validators", ()))
     values["funds_tao"] = tuple((address, float(amount)) for address, amount in data.get("funds_tao", ()))
+    values["without_items"] = tuple(data.get("without_items", ()))
     return Genesis(**values)
 
 

@@ -6,6 +6,7 @@ constants, error indices. Does not know storage, blocks or the network.
 
 import hashlib
 import lzma
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ _PACKAGED = Path(__file__).with_name("runtime_metadata.xz")
 
 @dataclass(frozen=True)
 class RuntimeInfo:
-    """The codec of one runtime, its raw metadata, and the facts read from it."""
+    """The codec of one runtime, the metadata that clients are shown, and the facts read from them."""
 
     metadata: bytes
     codec: bittensor_core.Runtime
@@ -53,19 +54,28 @@ class RuntimeInfo:
         return apis
 
 
-def load_runtime(block_time_s: float, path: Path = _PACKAGED) -> RuntimeInfo:
-    """The packaged runtime with `Aura.SlotDuration` set, which is where the SDK reads the block time."""
-    raw = lzma.decompress(path.read_bytes())
-    metadata = _with_slot_duration(raw, max(1, round(block_time_s * 1000)))
-    probe = bittensor_core.Runtime(metadata, 1, 1, SS58_FORMAT)
-    version = probe.constant("System", "Version")
-    spec, transaction = version["spec_version"], version["transaction_version"]
-    return RuntimeInfo(metadata, bittensor_core.Runtime(metadata, spec, transaction, SS58_FORMAT), version)
+def load_runtime(block_time_s: float, without_items: Sequence[str] = (), path: Path = _PACKAGED) -> RuntimeInfo:
+    """The packaged runtime with `Aura.SlotDuration` set, which is where the SDK reads the block time.
+
+    Storage items in `without_items` (`Pallet.Item`) are left out of what
+    clients see, as if the runtime were older; the chain itself keeps them.
+    """
+    tree = parse_metadata(lzma.decompress(path.read_bytes()))
+    slot = next(each for each in pallet(tree, "Aura")["constants"] if each["name"] == "SlotDuration")
+    slot["value"] = max(1, round(block_time_s * 1000)).to_bytes(8, "little")
+    whole = write_metadata(tree)
+    for name in without_items:
+        _remove_item(tree, name)
+    version = bittensor_core.Runtime(whole, 1, 1, SS58_FORMAT).constant("System", "Version")
+    codec = bittensor_core.Runtime(whole, version["spec_version"], version["transaction_version"], SS58_FORMAT)
+    return RuntimeInfo(write_metadata(tree), codec, version)
 
 
-def _with_slot_duration(raw: bytes, slot_ms: int) -> bytes:
-    """The same metadata with the constant Aura.SlotDuration set."""
-    tree = parse_metadata(raw)
-    constant = next(each for each in pallet(tree, "Aura")["constants"] if each["name"] == "SlotDuration")
-    constant["value"] = slot_ms.to_bytes(8, "little")
-    return write_metadata(tree)
+def _remove_item(tree: dict[str, Any], name: str) -> None:
+    pallet_name, _, item = name.partition(".")
+    found = [each for each in tree["pallets"] if each["name"] == pallet_name]
+    entries = found[0]["storage"]["entries"] if found and found[0]["storage"] else []
+    kept = [each for each in entries if each["name"] != item]
+    if len(kept) == len(entries):
+        raise ValueError(f"expected a storage item of the runtime such as SubtensorModule.Burn, found {name}")
+    found[0]["storage"]["entries"] = kept

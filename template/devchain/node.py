@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 from websockets.asyncio.server import serve as ws_serve
 
@@ -32,8 +33,8 @@ async def serve(
     dev_controls: bool = False,
 ) -> None:
     """Run a new dev chain until `stop` is set. A busy port raises OSError before any block is made."""
-    chain = new_chain(genesis)
-    await serve_chain(chain, host=host, port=port, on_ready=on_ready, stop=stop, dev_controls=dev_controls)
+    with closing(new_chain(genesis)) as chain:
+        await serve_chain(chain, host=host, port=port, on_ready=on_ready, stop=stop, dev_controls=dev_controls)
 
 
 def new_chain(genesis: Genesis) -> Chain:

@@ -11,11 +11,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from template.devchain.blocks import Block
+from template.devchain.blocks import Block, split_body
 from template.devchain.chain import Chain
 from template.devchain.genesis import genesis_from_dict, genesis_to_dict
 from template.devchain.metadata import load_runtime
-from template.devchain.metadata_edit import decode_compact
 
 _FORMAT = 1
 _SCHEMA = """
@@ -71,7 +70,7 @@ def load_chain(path: Path) -> Chain:
             f"expected a saved chain of format {_FORMAT}, found {meta.get('format')}: start a new chain"
         )
     genesis = genesis_from_dict(meta["genesis"])
-    runtime = load_runtime(genesis.block_time_s)
+    runtime = load_runtime(genesis.block_time_s, genesis.without_items)
     if runtime.digest.hex() != meta["metadata"]:
         raise SnapshotError(f"the chain in {path} was saved with another runtime: start a new chain")
     chain = Chain(genesis, start_ms=meta["start_ms"], runtime=runtime)
@@ -81,9 +80,4 @@ def load_chain(path: Path) -> Chain:
 
 def _block(row: tuple[int, bytes, bytes, bytes, bytes, bytes]) -> Block:
     number, block_hash, parent, state, extrinsics, body = row
-    parts = []
-    while body:
-        size, used = decode_compact(body)
-        parts.append(body[: used + size])
-        body = body[used + size :]
-    return Block(number, block_hash, parent, state, extrinsics, tuple(parts))
+    return Block(number, block_hash, parent, state, extrinsics, split_body(body))

@@ -12,8 +12,12 @@ from typing import Any
 
 import bittensor_core
 
+from template.devchain.spool import MAX_BYTES, Spool
+
 _UNREAD = object()
 _PREFIX_BYTES = 32
+_MIN_SPOOLED_BYTES = 64  # a shorter value takes less memory than its place on disk
+_SEGMENT_BLOCKS = 1024
 
 
 class Item:
@@ -31,17 +35,17 @@ class Item:
 
 
 class Cell:
-    """One key of one item, with its versions: (block, bytes), None where it was deleted."""
+    """One key of one item, with its versions by block: bytes, a place in the spool, or None where it was deleted."""
 
     __slots__ = ("item", "key", "params", "value", "versions")
 
     def __init__(self, item: Item, params: tuple[Any, ...], key: bytes) -> None:
         self.item, self.params, self.key = item, params, key
-        self.versions: list[tuple[int, bytes | None]] = []
+        self.versions: list[tuple[int, bytes | int | None]] = []
         self.value: Any = None
 
-    def raw_at(self, block: int) -> bytes | None:
-        """The bytes at the end of that block."""
+    def stored_at(self, block: int) -> bytes | int | None:
+        """What is stored for the end of that block; None when there was no value."""
         versions = self.versions
         if versions and versions[-1][0] <= block:
             return versions[-1][1]
@@ -59,8 +63,9 @@ class Storage:
         self._by_prefix: dict[bytes, Item] = {}
         self._by_key: dict[bytes, Cell] = {}
         self._journal: dict[int, list[Cell]] = {}
-        self._undo: list[tuple[Cell, bool, bytes | None, Any]] = []
+        self._undo: list[tuple[Cell, bool, bytes | int | None, Any]] = []
         self._oldest = 0
+        self._spool = Spool()
 
     def item(self, name: str) -> Item:
         """The item called `Pallet.Name`; a bare name is SubtensorModule's. Raises KeyError when there is none."""
@@ -79,8 +84,12 @@ class Storage:
         if cell is None or cell.versions[-1][1] is None:
             return item.default
         if cell.value is _UNREAD:
-            cell.value = self.codec.decode(item.entry.value_type, cell.versions[-1][1])
+            cell.value = self.codec.decode(item.entry.value_type, self._bytes(cell.versions[-1][1]))
         return cell.value
+
+    def _bytes(self, stored: bytes | int | None) -> bytes | None:
+        """The bytes of a version, wherever they are."""
+        return self._spool.get(stored) if isinstance(stored, int) else stored
 
     def has(self, name: str, *params: Any) -> bool:
         """Whether the key holds a value of its own."""
@@ -120,9 +129,17 @@ class Storage:
         if same_block:
             cell.versions[-1] = (self.block, raw)
         else:
+            self._spool_newest(cell)
             cell.versions.append((self.block, raw))
             self._journal.setdefault(self.block, []).append(cell)
         cell.value = value
+
+    def _spool_newest(self, cell: Cell) -> None:
+        """Move the version that is about to become history out of memory, when that is worth it."""
+        if cell.versions:
+            block, raw = cell.versions[-1]
+            if isinstance(raw, bytes) and _MIN_SPOOLED_BYTES < len(raw) <= MAX_BYTES:
+                cell.versions[-1] = (block, self._spool.put(self.block // _SEGMENT_BLOCKS, raw))
 
     def mark(self) -> int:
         """A point to roll back to."""
@@ -136,7 +153,9 @@ class Storage:
                 cell.versions[-1] = (self.block, before)
             else:
                 cell.versions.pop()
-                if not cell.versions:
+                if cell.versions:
+                    cell.versions[-1] = (cell.versions[-1][0], before)
+                else:
                     del cell.item.cells[cell.params], self._by_key[cell.key]
             cell.value = value
 
@@ -150,7 +169,7 @@ class Storage:
         for name, item in self._items.items():
             for cell in item.cells.values():
                 for block, raw in cell.versions:
-                    yield name, cell.key, block, raw
+                    yield name, cell.key, block, self._bytes(raw)
 
     def restore(self, versions: Iterable[tuple[str, bytes, int, bytes | None]], block: int, oldest: int) -> None:
         """Take over dumped versions in place of everything there is; `oldest` is the oldest kept state."""
@@ -174,7 +193,7 @@ class Storage:
         """What this block has written so far: key and bytes."""
         for cell in self._journal.get(self.block, ()):
             if cell.versions and cell.versions[-1][0] == self.block:
-                yield cell.key, cell.versions[-1][1]
+                yield cell.key, self._bytes(cell.versions[-1][1])
 
     def discard_before(self, block: int) -> None:
         """Forget states older than this block; current values stay."""
@@ -182,6 +201,7 @@ class Storage:
             for cell in self._journal.pop(number, ()):
                 self._trim(cell, block)
         self._oldest = max(self._oldest, block + 1)
+        self._spool.drop_before(self._oldest // _SEGMENT_BLOCKS)
 
     def _trim(self, cell: Cell, block: int) -> None:
         index = bisect_right(cell.versions, block, key=lambda version: version[0])
@@ -193,12 +213,15 @@ class Storage:
 
     def revert_to(self, block: int) -> None:
         """Drop every version after this block, as a reorganisation does."""
-        for number in [each for each in self._journal if each > block]:
-            for cell in self._journal.pop(number):
+        for later in [each for each in self._journal if each > block]:
+            for cell in self._journal.pop(later):
                 while cell.versions and cell.versions[-1][0] > block:
                     cell.versions.pop()
                 cell.value = _UNREAD
-                if not cell.versions:
+                if cell.versions:
+                    number, stored = cell.versions[-1]
+                    cell.versions[-1] = (number, self._bytes(stored))
+                else:
                     cell.item.cells.pop(cell.params, None)
                     self._by_key.pop(cell.key, None)
         self.begin_block(block)
@@ -206,7 +229,11 @@ class Storage:
     def raw(self, key: bytes, block: int) -> bytes | None:
         """The bytes under a full key at a block."""
         cell = self._by_key.get(key)
-        return None if cell is None else cell.raw_at(block)
+        return None if cell is None else self._bytes(cell.stored_at(block))
+
+    def close(self) -> None:
+        """Give back the disk space of the past."""
+        self._spool.close()
 
     def keys(self, prefix: bytes, block: int) -> list[bytes]:
         """Every key that starts with the prefix and holds a value at that block, in order."""
@@ -214,7 +241,7 @@ class Storage:
         if item is None and len(prefix) >= _PREFIX_BYTES:
             return []
         cells = self._by_key.values() if item is None else item.cells.values()
-        return sorted(cell.key for cell in cells if cell.key.startswith(prefix) and cell.raw_at(block) is not None)
+        return sorted(cell.key for cell in cells if cell.key.startswith(prefix) and cell.stored_at(block) is not None)
 
 
 class View:
@@ -229,13 +256,13 @@ class View:
             return self.storage.get(name, *params)
         item = self.storage.item(name)
         cell = item.cells.get(params)
-        raw = None if cell is None else cell.raw_at(self.block)
+        raw = None if cell is None else self.storage.raw(cell.key, self.block)
         return item.default if raw is None else self.storage.codec.decode(item.entry.value_type, raw)
 
     def has(self, name: str, *params: Any) -> bool:
         """Whether the key held a value of its own at this block."""
         cell = self.storage.item(name).cells.get(params)
-        return cell is not None and cell.raw_at(self.block) is not None
+        return cell is not None and cell.stored_at(self.block) is not None
 
     def scan(self, name: str, *prefix: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
         """Every (parameters, value) at this block whose first parameters are these."""

@@ -112,3 +112,15 @@ def test_every_item_that_the_sdks_weights_and_reads_ask_for_exists(runtime: Runt
     wanted += ["PendingEpochAt", "SubnetEpochIndex", "BlocksSinceLastStep", "TimelockedWeightCommits"]
     names = {each["name"] for each in runtime.pallets["SubtensorModule"]["storage"]}
     assert set(wanted) <= names
+
+
+def test_a_runtime_can_lack_an_item_for_clients_only() -> None:
+    """The chain keeps the item; what clients see differs, and so does the genesis hash."""
+    whole, older = load_runtime(1.0), load_runtime(1.0, ("SubtensorModule.SubnetEpochConsensus",))
+    assert older.digest != whole.digest
+    assert older.codec.storage_entry("SubtensorModule", "SubnetEpochConsensus").name == "SubnetEpochConsensus"
+    seen = parse_metadata(older.metadata)
+    assert entry(seen, "SubtensorModule", "SubnetEpochConsensus") is None
+    assert entry(seen, "SubtensorModule", "Tempo") is not None
+    with pytest.raises(ValueError, match="found SubtensorModule.NoSuchItem"):
+        load_runtime(1.0, ("SubtensorModule.NoSuchItem",))

@@ -66,6 +66,27 @@ def test_a_reorganisation_drops_later_versions(storage: Storage) -> None:
     assert storage.get("Tempo", 1) == 10
 
 
+def test_long_values_survive_on_disk_through_rollback_reorganisation_and_pruning(storage: Storage) -> None:
+    """Long past values leave memory; what becomes current again is back in it before its file goes."""
+    first, second = [(uid, 1) for uid in range(200)], [(uid, 2) for uid in range(200)]
+    storage.put("Weights", 1, 7, first)
+    storage.begin_block(10)
+    mark = storage.mark()
+    storage.put("Weights", 1, 7, second)
+    assert View(storage, 9).get("Weights", 1, 7) == first
+    storage.rollback(mark)
+    assert storage.get("Weights", 1, 7) == first
+    storage.begin_block(11)
+    storage.put("Weights", 1, 7, second)
+    assert View(storage, 10).get("Weights", 1, 7) == first
+    storage.revert_to(10)
+    assert storage.get("Weights", 1, 7) == first
+    storage.begin_block(5000)
+    storage.discard_before(4000)
+    storage.forget("Weights", 1, 7)
+    assert storage.get("Weights", 1, 7) == first
+
+
 def test_an_unknown_item_is_an_error(storage: Storage) -> None:
     with pytest.raises(KeyError):
         storage.get("NoSuchItem", 1)
