@@ -21,7 +21,6 @@ class Follower:
         self._run = run
         self._state: RunState | None = None
         self.head: Head | None = None  # the last signed head that covers all of the state
-        self.events: list[Event] = []
 
     @property
     def state(self) -> RunState:
@@ -51,7 +50,6 @@ class Follower:
                     "keep both as proof against it"
                 )
             self.head = head
-        self.events.extend(news)
         return tuple(news)
 
     def _take(self, event: Event) -> None:

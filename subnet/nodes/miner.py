@@ -29,6 +29,7 @@ from subnet.nodes.inbox import Inbox, Key
 from subnet.nodes.lane import MARGIN_FRAC, LaneStep
 from subnet.nodes.merging import merge_stage, reduce_closed
 from subnet.nodes.miner_routes import deliver_target
+from subnet.nodes.retention import Retention
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import (
     WIRE_VERSION,
@@ -48,7 +49,6 @@ from template.transport import Transport
 log = logging.getLogger("strata.miner")
 
 POLL_S = 4.0
-KEPT_ROUNDS = 2  # frames of older rounds are deleted
 
 
 @dataclass(kw_only=True)
@@ -71,11 +71,12 @@ class Miner:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     worked_s: float = field(default_factory=time.time)
     inbox: Inbox = field(init=False)
-    _kept: dict[int, list[str]] = field(default_factory=dict)
+    retention: Retention = field(init=False)
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "compute"))
 
     def __post_init__(self) -> None:
         self.inbox = Inbox(run=self.run)
+        self.retention = Retention(blobs=self.blobs)
 
     @property
     def signer(self) -> Signer:
@@ -178,9 +179,9 @@ class Miner:
     async def _begin_round(self, number: int) -> None:
         """Load the round's public state, and start from it or, after a restart inside the round, from the last root."""
         self.round, self.phase = number, "train"
-        self._forget_before(number - KEPT_ROUNDS + 1)
         if self.custody is None or number < self.from_round:
             return
+        self.retention.forget(number, needed=self.custody.root)
         await self._load_public(number)
         await self.compute(self.custody.restore, number)
 
@@ -341,6 +342,7 @@ class Miner:
         self.custody.round_tokens += each * len(receipt.work)
         if receipt.state_root and receipt.kind != "rollback":
             self.custody.committed(receipt.round, receipt.state_root)
+            self.retention.owe(receipt.round, receipt.state_root)
 
     async def _deliver(self, receiver: str, key: Key, frame: bytes, name: str) -> str:
         """Send a frame straight to a neighbour; its signature over the delivery."""
@@ -362,13 +364,7 @@ class Miner:
 
     def keep(self, name: str, data: bytes) -> None:
         """Keep a blob of this round as evidence."""
-        self.blobs.put_named(name, data)
-        self._kept.setdefault(self.round, []).append(name)
-
-    def _forget_before(self, round_number: int) -> None:
-        for old in [number for number in self._kept if number < round_number]:
-            for name in self._kept.pop(old):
-                self.blobs.delete(name)
+        self.retention.keep(self.round, name, data)
 
     def _names(self) -> dict[str, Any]:
         return {"version": WIRE_VERSION, "run_id": self.run.run_id}

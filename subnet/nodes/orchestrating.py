@@ -5,6 +5,7 @@ Apart from the other processes so that importing it never loads what computes.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from subnet.board.facts import Around, facts
 from subnet.board.page import board_routes
@@ -58,8 +59,11 @@ async def run_orchestrator(
             start=Start(num_miners=options.num_miners, patience_s=options.patience_s),
         )
         await node.open(run)
-        around = Around(network=config.network)
-        board = board_routes(lambda: facts(node.state, node.view, now_ms(), around=around))
+
+        def shown() -> dict[str, Any]:
+            return facts(node.state, node.view, now_ms(), around=Around(network=config.network, weights=node.weights))
+
+        board = board_routes(shown)
         app = application(
             [*orchestrator_routes.routes(node), *board], node.verifier, refusals=orchestrator_routes.REFUSALS
         )

@@ -16,7 +16,7 @@ from subnet.edges.blobs import BlobStore
 from subnet.edges.ledger import SqlLedger
 from subnet.errors import LedgerError, RefusedError
 from subnet.ledger.admit import Door, admit
-from subnet.ledger.events import Begin, Body, Commitment, Event, Manifest, Roster, RosterEntry, Said
+from subnet.ledger.events import Begin, Body, Commitment, Event, Roster, RosterEntry, Said
 from subnet.ledger.fold import apply, fold
 from subnet.ledger.record import Record, make_record
 from subnet.ledger.state import RunState
@@ -32,6 +32,7 @@ log = logging.getLogger("strata.orchestrator")
 ALIVE_S = 12.0  # a miner that has not asked for this long is not planned for
 LOOK_S = 0.25  # the longest pause between two looks at what is to be decided
 CHAIN_PAUSE_S = 1.0
+WEIGHTS_EVERY_BLOCKS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,7 @@ class Orchestrator:
         self.verifier = verifier
         self.start = start
         self.view: ChainView | None = None
+        self.weights: dict[int, dict[int, float]] = {}  # on the chain, per validator, for the board
         self.events: list[Event] = []
         self.polled: dict[str, float] = {}  # hotkey -> when it last asked, by the monotonic clock
         self._news = asyncio.Event()
@@ -172,6 +174,8 @@ class Orchestrator:
                 await self.chain.wait_for_block(self.view.block + 1)
                 await self.look_at_chain()
                 await self._commit_round()
+                if self.view.block % WEIGHTS_EVERY_BLOCKS == 0:
+                    self.weights = await self.chain.weights()
             except ChainError as error:
                 log.warning("chain=waiting reason=%r", str(error))
                 await asyncio.sleep(CHAIN_PAUSE_S)
@@ -194,12 +198,12 @@ class Orchestrator:
 
     async def _commit_round(self) -> None:
         """Commit the ledger's root on the chain once per manifest, and log where the commitment stands."""
-        manifests = [event.body for event in self.events if isinstance(event.body, Manifest)]
-        if len(self.state.commitments) >= len(manifests):
+        due = sorted(self.state.manifests)[len(self.state.commitments) :]
+        if not due:
             return
         record = Record(
             run_id=self.state.config.run_id,
-            round=manifests[len(self.state.commitments)].round,
+            round=due[0],
             root=self.state.root,
             count=self.state.count,
         )

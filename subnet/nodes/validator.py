@@ -35,6 +35,7 @@ log = logging.getLogger("strata.validator")
 POLL_S = 2.0
 CHAIN_PAUSE_S = 1.0
 IDLE_S = 0.5
+OWED_ROUNDS = 2  # a miner keeps evidence for so many rounds
 
 
 @dataclass(kw_only=True)
@@ -43,6 +44,7 @@ class Due:
 
     segment: str
     draw: Draw | None
+    round: int  # the run's round then: evidence is owed for it and the one before
     since_s: float = field(default_factory=time.monotonic)
     not_before_s: float = 0.0  # asked again only then
 
@@ -144,7 +146,7 @@ class Validator:
         if own is not None and own.verdict != "void":
             self.judged.add(segment)
         if segment not in self.due and segment not in self.judged:
-            self.due[segment] = Due(segment=segment, draw=where)
+            self.due[segment] = Due(segment=segment, draw=where, round=self.state.round)
 
     def _put_foreign_fails(self) -> None:
         """Recheck, by replay, every fail of others that is not upheld yet."""
@@ -181,7 +183,8 @@ class Validator:
         need = needed(state, segment, seed=seed_of(state, segment, due.draw, self.hotkey))
         evidence = await gather(self.client, state, need)
         over = time.monotonic() - due.since_s > self.run.audit.grace_s
-        refused = over and self._refusal_seen_by_two(segment)
+        owed = segment.round > due.round - OWED_ROUNDS
+        refused = over and owed and self._refusal_seen_by_two(segment)
         judge = partial(audit, need, evidence, self.run, corpus=self.corpus, refused=refused)
         judgement = await self._compute(judge)
         if judgement.verdict == "void" and not over:
