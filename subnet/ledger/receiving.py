@@ -29,11 +29,16 @@ def admit_receipt(state: RunState, receipt: Receipt, *, acknowledged: Acknowledg
             f"expected the receipt after {member.head[:12] or 'none'}, found {receipt.previous[:12] or 'none'}; "
             "send them in order"
         )
+    if member.from_round > state.round and receipt.kind != "rollback":
+        raise RefusedError(
+            f"expected a receipt from round {member.from_round} on, found one of round {receipt.round}; a stage is "
+            "entered at the begin of a round"
+        )
     _well_formed(state, receipt)
     if receipt.kind == "step":
         _step(state, receipt, member, acknowledged)
     elif receipt.kind == "close":
-        _close(state, receipt)
+        _close(state, receipt, member)
     elif receipt.kind == "rollback":
         _rollback(receipt, member)
     else:
@@ -130,10 +135,15 @@ def delivery(receipt: Receipt, microbatch: int, kind: str, *, receiver: str, dig
     )
 
 
-def _close(state: RunState, receipt: Receipt) -> None:
+def _close(state: RunState, receipt: Receipt, member: Member) -> None:
     if state.phase != "close" or receipt.hotkey in state.closes.get(receipt.round, {}):
         raise RefusedError(
             f"expected a close while round {state.round} closes, and one; found another; wait for the round"
+        )
+    if member.opened_round != receipt.round and not state.pending.get(receipt.hotkey):
+        raise RefusedError(
+            f"expected a close of a replica that stepped in round {receipt.round}, found none of its receipts; "
+            "wait for the next round"
         )
     trained = tokens_trained(state, receipt.hotkey)
     if receipt.tokens != trained:

@@ -5,7 +5,8 @@ the board to show. Nothing here reads a clock, and nothing is kept that the log 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from subnet.canonical import digest_of
 from subnet.config import RunConfig
@@ -174,15 +175,10 @@ class RunState:
 
 def state_digest(state: RunState) -> str:
     """blake3 over the whole state, for `the_state_is_the_log`."""
-    return digest_of(_plain(state))
+    facts = {part.name: getattr(state, part.name) for part in fields(state)}
+    return digest_of({name: _text_keys(value) if isinstance(value, dict) else value for name, value in facts.items()})
 
 
-def _plain(value: object) -> object:
-    """Dictionaries with text keys, lists and plain values: what canonical bytes can be made of."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    return value
+def _text_keys(table: dict[Any, Any]) -> dict[str, Any]:
+    """The table with keys that JSON has."""
+    return {str(key): value for key, value in table.items()}
