@@ -31,6 +31,7 @@ from subnet.wire.messages import WIRE_VERSION, Checkpoint, Merged
 log = logging.getLogger("strata.publisher")
 
 POLL_S = 5.0
+LOOK_S = 0.2
 
 
 class Publisher:
@@ -48,14 +49,20 @@ class Publisher:
     async def work(self) -> None:
         """Follow the ledger; state, merge and publish what is due, until the last round is published."""
         await self.follower.catch_up()
-        while True:
-            await self._state_initial()
-            await self._merge_due()
-            await self._publish_due()
-            state = self.follower.state
-            if state.phase == "done" and self.run.train.rounds in state.checkpoints:
-                return
-            await self.follower.catch_up(wait_s=POLL_S)
+        async with asyncio.TaskGroup() as tasks:
+            publishing = tasks.create_task(self._publish_all())
+            while not publishing.done():
+                await self._state_initial()
+                await self._merge_due()
+                await self.follower.catch_up(wait_s=POLL_S)
+
+    async def _publish_all(self) -> None:
+        """Publish every round, in order, beside the merging: nobody waits for an evaluation to train on."""
+        for number in range(self.run.train.rounds + 1):
+            while number not in self.follower.state.manifests:
+                await asyncio.sleep(LOOK_S)
+            if number not in self.follower.state.checkpoints:
+                await self._publish(number)
 
     async def _state_initial(self) -> None:
         """The public states of round 0, made tensor by tensor from the run's seed."""
@@ -108,21 +115,16 @@ class Publisher:
 
     async def _public(self, round_number: int, stage: int) -> bytes:
         public = self.follower.state.manifests[round_number].stages[stage]
-        if self.blobs.has(public.root):
-            return self.blobs.get(public.root)
-        return await self.client.get(public.root, limit_bytes=public.state_bytes)
-
-    async def _publish_due(self) -> None:
-        """Write and evaluate the newest round that is merged and not published; older ones are past."""
-        state = self.follower.state
-        due = [number for number in state.manifests if number not in state.checkpoints]
-        for number in sorted(due)[-1:]:
-            await self._publish(number)
+        if not self.blobs.has(public.root):
+            self.blobs.put_named(public.root, await self.client.get(public.root, limit_bytes=public.state_bytes))
+        return self.blobs.get(public.root)
 
     async def _publish(self, round_number: int) -> None:
-        publics = [await self._public(round_number, stage) for stage in range(self.run.stages)]
+        for stage in range(self.run.stages):
+            await self._public(round_number, stage)  # one at a time: from here on it lies on our disk
+        roots = [public.root for public in self.follower.state.manifests[round_number].stages]
         folder = self.folder / f"round-{round_number}"
-        loss = await self._compute(self._write, folder, publics)
+        loss = await self._compute(self._write, folder, roots)
         files = tuple(sorted((path.name, digest(path.read_bytes())) for path in folder.iterdir() if path.is_file()))
         await self.client.say(
             Checkpoint(
@@ -136,9 +138,9 @@ class Publisher:
         )
         log.info("checkpoint round=%d heldout_loss=%.4f folder=%s", round_number, loss, folder)
 
-    def _write(self, folder: Path, publics: list[bytes]) -> float:
+    def _write(self, folder: Path, roots: list[str]) -> float:
         """Write the checkpoint and evaluate what was written, one stage at a time."""
-        write_checkpoint(folder, self.run, self._tensors(publics))
+        write_checkpoint(folder, self.run, self._tensors(roots))
         batches = [
             tuple(torch.from_numpy(part) for part in heldout_microbatch(self.run, self.corpus, index))
             for index in range(self.run.data.heldout_microbatches)
@@ -146,10 +148,10 @@ class Publisher:
         stages = (read_stage(folder, self.run, stage) for stage in range(self.run.stages))
         return heldout_loss(self.run, stages, batches)  # type: ignore[arg-type]
 
-    def _tensors(self, publics: list[bytes]) -> Iterator[dict[str, Any]]:
-        for stage, data in enumerate(publics):
+    def _tensors(self, roots: list[str]) -> Iterator[dict[str, Any]]:
+        for stage, root in enumerate(roots):
             layout = StateLayout(self.run, stage)
-            yield layout.split(public_from_bytes(layout, data).parameters)
+            yield layout.split(public_from_bytes(layout, self.blobs.get(root)).parameters)
 
     async def _compute(self, function: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
