@@ -8,7 +8,7 @@ a restarted validator resumes its open audits.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ from subnet.audit.evidence import needed
 from subnet.audit.judge import Judgement, audit
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
+from subnet.errors import SubnetError
 from subnet.incentive.score import books
 from subnet.incentive.weights import to_weights
 from subnet.ledger.state import RunState, Segment
@@ -185,8 +186,7 @@ class Validator:
         over = time.monotonic() - due.since_s > self.run.audit.grace_s
         owed = segment.round > due.round - OWED_ROUNDS
         refused = over and owed and self._refusal_seen_by_two(segment)
-        judge = partial(audit, need, evidence, self.run, corpus=self.corpus, refused=refused)
-        judgement = await self._compute(judge)
+        judgement = await self._judge(partial(audit, need, evidence, self.run, corpus=self.corpus, refused=refused))
         if judgement.verdict == "void" and not over:
             due.not_before_s = time.monotonic() + 2.0
             return
@@ -194,6 +194,15 @@ class Validator:
         if judgement.verdict != "void":
             self.judged.add(due.segment)
         await self._say(segment, due.draw, judgement)
+
+    async def _judge(self, judge: Callable[[], Judgement]) -> Judgement:
+        """Judge in the compute thread. Whatever fails here is this validator's fault, and no judgement of the miner."""
+        try:
+            judgement: Judgement = await self._compute(judge)
+        except (SubnetError, MemoryError) as error:
+            log.error("audit failed reason=%r", str(error))
+            return Judgement(verdict="void", reason="validator-fault", details=(str(error),))
+        return judgement
 
     def _refusal_seen_by_two(self, segment: Segment) -> bool:
         """Whether another identity has found this segment withheld too, or there is no other."""
