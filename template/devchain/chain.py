@@ -48,7 +48,7 @@ class Chain:
         self.pulses: dict[int, bytes] = {}  # drand signatures by round, for the next block
         write_genesis(self.context, genesis)
         self.storage.put("Timestamp.Now", start_ms)
-        self.context.events.clear()
+        self.context.take_events()
         salt = genesis_salt(genesis, self.runtime.digest, start_ms)
         self.shield = Shield(salt)
         self.storage.put("MevShield.NextKey", self.shield.public_key(0))
@@ -135,7 +135,7 @@ class Chain:
         number = self.head.number + 1
         self.storage.begin_block(number)
         ctx = self.context
-        ctx.events, ctx.phase = [], "Initialization"
+        ctx.phase = "Initialization"
         ctx.put("System.Number", number)
         ctx.put("System.ParentHash", "0x" + self.head.hash.hex())
         ctx.put("Timestamp.Now", now_ms)
@@ -150,8 +150,7 @@ class Chain:
         ctx.phase = {"ApplyExtrinsic": 0}
         self._succeed({"weight": {"ref_time": 0, "proof_size": 0}, "class": "Mandatory", "pays_fee": "Yes"})
         included, dropped = self._apply_pool(body)
-        ctx.put("System.Events", ctx.events)
-        self.storage.forget("System.Events")
+        self.storage.put_raw("System.Events", ctx.take_events())
         block = seal(self.head, b"", self.storage.changes(), body)
         self.blocks.append(block)
         self.storage.discard_before(number - self.genesis.state_window_blocks)

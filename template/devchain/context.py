@@ -4,10 +4,13 @@ Owns the two kinds of failure: a DispatchError ends one call and is written in
 the block; a PoolError refuses an extrinsic before it is in any block.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from template.devchain.metadata import RuntimeInfo
+from template.devchain.metadata_edit import encode_compact
 from template.devchain.state import Storage
 
 SUBTENSOR = "SubtensorModule"
@@ -40,6 +43,11 @@ def custom(code: int) -> PoolError:
 
 
 BAD_ORIGIN = "BadOrigin"
+CANNOT_LOOKUP = "CannotLookup"
+
+# How a call can fail: by its own rules, or because the codec refuses a value that does not fit its type, where the
+# runtime's checked arithmetic would have failed.
+FAILURES = (DispatchError, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,8 @@ class Context:
         self.storage, self.runtime = storage, runtime
         self.get, self.put, self.delete = storage.get, storage.put, storage.delete
         self.has, self.scan = storage.has, storage.scan
-        self.events: list[dict[str, Any]] = []
+        self._events: list[bytes] = []
+        self._events_type = storage.item("System.Events").entry.value_type
         self.phase: Any = "Initialization"
         self.subnet_defaults: dict[str, Any] = {}
 
@@ -76,7 +85,25 @@ class Context:
         """Record an event `Pallet.Name`; a bare name is SubtensorModule's."""
         pallet, _, name = event.rpartition(".")
         content = name if value is None else {name: value}
-        self.events.append({"phase": self.phase, "event": {pallet or SUBTENSOR: content}, "topics": []})
+        record = {"phase": self.phase, "event": {pallet or SUBTENSOR: content}, "topics": []}
+        self._events.append(bytes(self.runtime.codec.encode(self._events_type, [record]))[1:])
+
+    def take_events(self) -> bytes:
+        """The block's events as the runtime stores them; the next block starts without any."""
+        raw = encode_compact(len(self._events)) + b"".join(self._events)
+        self._events = []
+        return raw
+
+    @contextmanager
+    def undone_on_failure(self) -> Iterator[None]:
+        """Everything written and emitted inside is undone when it fails with one of FAILURES."""
+        mark, events = self.storage.mark(), len(self._events)
+        try:
+            yield
+        except FAILURES:
+            self.storage.rollback(mark)
+            del self._events[events:]
+            raise
 
     def add(self, name: str, *params_and_amount: Any) -> int:
         """Add to a number in storage and return the new value."""
@@ -90,6 +117,13 @@ class Context:
         if isinstance(error.reason, str) and "." in error.reason:
             return self.runtime.errors[error.reason]
         return error.reason
+
+
+def account_of(address: Any) -> str:
+    """The account a MultiAddress names; only account ids can be looked up."""
+    if not isinstance(address, str) or address.startswith("0x"):
+        raise DispatchError(CANNOT_LOOKUP)
+    return address
 
 
 def ensure(condition: bool, error: str) -> None:

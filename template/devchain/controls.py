@@ -24,6 +24,7 @@ class Faults:
     paused: bool = False
     delay_s: float = 0.0  # every answer waits so long
     mute: bool = False  # requests are read and never answered
+    drop_after_s: float = 0.0  # every new connection is cut after so long; 0 leaves them alone
     clock_offset_ms: int = 0
 
 
@@ -42,6 +43,7 @@ class Controls:
             "dev_save": self.save,
             "dev_setClock": self.set_clock,
             "dev_setDelay": self.set_delay,
+            "dev_setDrop": self.set_drop,
             "dev_setMute": self.set_mute,
             "dev_step": self.step,
             "dev_submitPulse": self.submit_pulse,
@@ -77,10 +79,13 @@ class Controls:
 
     def set_delay(self, params: list[Any]) -> float:
         """Let every later answer wait so many seconds; 0 ends it."""
-        if not params or not isinstance(params[0], int | float) or params[0] < 0:
-            raise RpcError(_INVALID_PARAMS, "Invalid params", "dev_setDelay expects seconds, 0 or more")
-        self.faults.delay_s = float(params[0])
+        self.faults.delay_s = _seconds(params, "dev_setDelay")
         return self.faults.delay_s
+
+    def set_drop(self, params: list[Any]) -> float:
+        """Cut every connection that is made from now on after so many seconds; 0 ends it."""
+        self.faults.drop_after_s = _seconds(params, "dev_setDrop")
+        return self.faults.drop_after_s
 
     def set_mute(self, params: list[Any]) -> bool:
         """Read requests and answer none of them (true), except these controls; or answer again (false)."""
@@ -112,3 +117,10 @@ def _number(params: list[Any], default: int, top: int) -> int:
     if not isinstance(value, int) or not 1 <= value <= top:
         raise RpcError(_INVALID_PARAMS, "Invalid params", f"expected a whole number from 1 to {top}, found {value!r}")
     return value
+
+
+def _seconds(params: list[Any], method: str) -> float:
+    value = params[0] if params else None
+    if not isinstance(value, int | float) or value < 0:
+        raise RpcError(_INVALID_PARAMS, "Invalid params", f"{method} expects seconds, 0 or more, found {value!r}")
+    return float(value)

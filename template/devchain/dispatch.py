@@ -21,7 +21,7 @@ from template.devchain.calls import (
     transfers,
     weights,
 )
-from template.devchain.context import Context, DispatchError, Origin, ensure
+from template.devchain.context import Context, DispatchError, Origin, account_of, ensure
 
 logger = logging.getLogger(__name__)
 
@@ -80,13 +80,12 @@ def dispatch(ctx: Context, origin: Origin, call: Call) -> None:
     if function is None:
         logger.warning("event=call_refused call=%s reason=not_implemented", name)
         raise DispatchError("System.CallFiltered")
-    mark, events = ctx.storage.mark(), len(ctx.events)
     try:
-        function(ctx, origin, arguments_of(call))
-    except DispatchError:
-        ctx.storage.rollback(mark)
-        del ctx.events[events:]
-        raise
+        with ctx.undone_on_failure():
+            function(ctx, origin, arguments_of(call))
+    except (OverflowError, TypeError, ValueError) as error:
+        logger.warning("event=call_failed call=%s reason=%s", name, error)
+        raise DispatchError({"Arithmetic": "Overflow"}) from error
 
 
 def _attempt(ctx: Context, origin: Origin, call: Call) -> Any:
@@ -105,14 +104,15 @@ def _sudo(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:
 
 def _sudo_as(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:
     ensure(origin.signed() == ctx.get("Sudo.Key"), "Sudo.RequireSudo")
-    ctx.emit("Sudo.SudoAsDone", {"sudo_result": _attempt(ctx, Origin(args["who"]), args["call"])})
+    ctx.emit("Sudo.SudoAsDone", {"sudo_result": _attempt(ctx, Origin(account_of(args["who"])), args["call"])})
 
 
 def _sudo_set_key(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:
     old = ctx.get("Sudo.Key")
     ensure(origin.signed() == old, "Sudo.RequireSudo")
-    ctx.put("Sudo.Key", args["new"])
-    ctx.emit("Sudo.KeyChanged", {"old": old, "new": args["new"]})
+    new = account_of(args["new"])
+    ctx.put("Sudo.Key", new)
+    ctx.emit("Sudo.KeyChanged", {"old": old, "new": new})
 
 
 def _batch(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:

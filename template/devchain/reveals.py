@@ -12,7 +12,7 @@ import bittensor_core
 
 from template.devchain import coinbase, weights
 from template.devchain.calls.serving import bytes_of
-from template.devchain.context import Context, DispatchError
+from template.devchain.context import FAILURES, Context
 from template.devchain.metadata import SS58_FORMAT
 from template.devchain.metadata_edit import decode_compact, encode_compact
 
@@ -67,17 +67,15 @@ def _reveal_weights(ctx: Context, netuid: int) -> None:
 def _reveal_commit(ctx: Context, netuid: int, commit: tuple[str, int, Any, int]) -> bool:
     """Apply one commit; False when its pulse is missing. A commit that fails is dropped, as the chain drops it."""
     hotkey, _, ciphertext, round_number = commit
-    mark, events = ctx.storage.mark(), len(ctx.events)
     try:
-        payload = _open(ctx, ciphertext, round_number)
-        if payload is None:
-            return False
-        vector = _decode_payload(payload, netuid, hotkey)
-        weights.set_weights(ctx, hotkey, vector, revealed=True)
-        ctx.emit("TimelockedWeightsRevealed", (netuid, hotkey))
-    except (ValueError, DispatchError) as error:
-        ctx.storage.rollback(mark)
-        del ctx.events[events:]
+        with ctx.undone_on_failure():
+            payload = _open(ctx, ciphertext, round_number)
+            if payload is None:
+                return False
+            vector = _decode_payload(payload, netuid, hotkey)
+            weights.set_weights(ctx, hotkey, vector, revealed=True)
+            ctx.emit("TimelockedWeightsRevealed", (netuid, hotkey))
+    except FAILURES as error:
         logger.warning("event=reveal_dropped netuid=%d hotkey=%s reason=%s", netuid, hotkey, error)
     return True
 

@@ -69,6 +69,8 @@ class Server:
         connection = Connection(socket)
         self._connections.add(connection)
         writer = asyncio.create_task(self._write(connection))
+        if self.faults.drop_after_s:
+            asyncio.get_running_loop().call_later(self.faults.drop_after_s, socket.transport.abort)
         try:
             async for text in socket:
                 if await self._is_lost(text):

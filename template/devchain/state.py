@@ -102,9 +102,9 @@ class Storage:
         item = self.item(name)
         self._write(item, tuple(params), bytes(self.codec.encode(item.entry.value_type, value)), value)
 
-    def forget(self, name: str, *params: Any) -> None:
-        """Drop the Python form of a value, so that the next read decodes its bytes."""
-        self.item(name).cells[params].value = _UNREAD
+    def put_raw(self, name: str, raw: bytes) -> None:
+        """Write the bytes of a value without keys; the next read decodes them."""
+        self._write(self.item(name), (), raw, _UNREAD)
 
     def delete(self, name: str, *params: Any) -> None:
         """Remove the key, when it is there."""

@@ -235,7 +235,6 @@ def set_owner_hotkey(ctx: Context, origin: Origin, args: dict[str, Any]) -> None
 def set_tempo(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:
     """The owner's own call for the tempo."""
     _set("sudo_set_tempo", ctx, origin, args)
-    ctx.put("LastEpochBlock", args["netuid"], ctx.block)
 
 
 def set_activity_cutoff_factor(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:

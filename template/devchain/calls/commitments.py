@@ -34,6 +34,8 @@ def set_commitment(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:
     record = {"deposit": 0, "block": ctx.block, "info": args["info"]}
     ctx.put("Commitments.CommitmentOf", netuid, hotkey, record)
     ctx.put("Commitments.LastCommitment", netuid, hotkey, ctx.block)
+    if "ResetBondsFlag" in fields and ctx.get("BondsResetOn", netuid):
+        _reset_bonds(ctx, netuid, ctx.get("Uids", netuid, hotkey))
     sealed = next((each["TimelockEncrypted"] for each in fields if "TimelockEncrypted" in each), None)
     if sealed is not None:
         reveals.remember_record(ctx, netuid, hotkey)
@@ -50,6 +52,13 @@ def _use_space(ctx: Context, netuid: int, hotkey: str, size: int) -> None:
     used = usage["used_space"] if usage and usage["last_epoch"] == epoch else 0
     ensure(used + size <= ctx.get("Commitments.MaxSpace"), "Commitments.SpaceLimitExceeded")
     ctx.put("Commitments.UsedSpaceOf", netuid, hotkey, {"last_epoch": epoch, "used_space": used + size})
+
+
+def _reset_bonds(ctx: Context, netuid: int, uid: int) -> None:
+    """Let every validator's bond to this neuron start again from zero."""
+    for (_, voter), row in list(ctx.scan("Bonds", netuid)):
+        if any(column == uid for column, _ in row):
+            ctx.put("Bonds", netuid, voter, [(column, 0 if column == uid else bond) for column, bond in row])
 
 
 def set_max_space(ctx: Context, origin: Origin, args: dict[str, Any]) -> None:
