@@ -21,6 +21,7 @@ from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.errors import SubnetError
 from subnet.incentive.score import books
+from subnet.incentive.submission import is_due
 from subnet.incentive.weights import to_weights
 from subnet.ledger.state import RunState, Segment
 from subnet.nodes.client import RunClient
@@ -28,7 +29,7 @@ from subnet.nodes.evidence import gather
 from subnet.nodes.follower import Follower
 from subnet.wire.messages import WIRE_VERSION, Draw, Seen, Verdict
 from template.chain import Chain
-from template.errors import ChainError, PeerRefused, RateLimited
+from template.errors import ChainError, ChainRefused, NotPermitted, PeerRefused, RateLimited
 from template.values import ChainView
 
 log = logging.getLogger("strata.validator")
@@ -66,6 +67,8 @@ class Validator:
         self.view: ChainView | None = None
         self.weights_block: int | None = None
         self.weights: dict[int, float] = {}
+        self.weights_message = ""  # what the chain said of them: a refusal, or when a commitment is revealed
+        self.refused_epoch = -1
         self.progress_s = time.time()
         self._thread = ThreadPoolExecutor(1, "compute")
 
@@ -250,24 +253,24 @@ class Validator:
         return to_weights(ledger, self.view, self.run)
 
     async def _set_weights(self, view: ChainView) -> None:
-        """Once per tempo, in the middle of it, and again when training is done and they have changed."""
+        """Once per tempo, in the window before the epoch that reads them; a refusal is said, and waits for the next."""
         mine = view.neuron(self.hotkey)
-        if mine is None or not mine.validator_permit:
-            return
-        if view.block - mine.last_update < max(view.weights_rate_limit_blocks, 1):
+        if mine is None or not is_due(view, mine, now_s=time.time()) or self.refused_epoch == view.last_epoch_block:
             return
         weights = self.scores()
-        fresh = self.weights_block is None or view.block - self.weights_block >= view.tempo
-        changed = self.state.phase == "done" and weights != self.weights
-        if not weights or not (fresh or changed):
+        if not weights:
             return
         try:
             done = await self.chain.set_weights(weights)
         except RateLimited as limited:
             log.info("weights=waiting blocks=%s", limited.blocks_to_wait)
             return
-        self.weights_block, self.weights = done.block or view.block, weights
-        log.info("weights=set block=%s uids=%s", self.weights_block, sorted(weights))
+        except (ChainRefused, NotPermitted) as refused:
+            self.refused_epoch, self.weights_message = view.last_epoch_block, str(refused)
+            log.error("weights=refused reason=%r", str(refused))
+            return
+        self.weights_block, self.weights, self.weights_message = done.block or view.block, weights, done.message
+        log.info("weights=set block=%s uids=%s note=%r", self.weights_block, sorted(weights), done.message)
 
     def settled(self) -> bool:
         """Whether all that can be judged is judged here, no work is pending, and the weights on the chain say so."""
@@ -292,6 +295,7 @@ class Validator:
             "due": len(self.due),
             "settled": self.view is not None and self.settled(),
             "weights_block": self.weights_block,
+            "weights_message": self.weights_message,
             "weights": {str(uid): weight for uid, weight in self.weights.items()},
             "progress_age_s": round(time.time() - self.progress_s, 1),
         }

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from subnet.nodes.miner import Miner
 from subnet.nodes.orchestrator import Orchestrator, Start
 from subnet.nodes.publisher import Publisher
 from subnet.nodes.validator import Validator
-from template.fake.chain import FakeChain, FakeNetwork
+from template.fake.chain import FakeChain, FakeNetwork, FakeRules
 from template.fake.keys import FakeSigner, FakeVerifier
 from template.fake.transport import FakePeers, FakeTransport
 from template.web import application
@@ -34,7 +35,7 @@ class Network:
     run: RunConfig
     corpus: Corpus
     folder: Path
-    chain: FakeNetwork = field(default_factory=lambda: FakeNetwork(owner="owner"))
+    chain: FakeNetwork
     peers: FakePeers = field(default_factory=FakePeers)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     orchestrator: Orchestrator = field(init=False)
@@ -91,7 +92,11 @@ class Network:
     def start_publisher(self) -> None:
         """The publisher, with the orchestrator's key."""
         self.publisher = Publisher(
-            self.client("owner"), self.run, corpus=self.corpus, blobs=self.blobs("publisher"), folder=self.folder / "out"
+            self.client("owner"),
+            self.run,
+            corpus=self.corpus,
+            blobs=self.blobs("publisher"),
+            folder=self.folder / "out",
         )
         self.tasks["publisher"] = asyncio.create_task(self.publisher.work())
 
@@ -149,7 +154,9 @@ async def network(
     run: RunConfig, corpus: Corpus, folder: Path, *, num_miners: int, block_s: float = 0.1
 ) -> AsyncIterator[Network]:
     """A network with the owner and two validators seated, a chain that runs, an orchestrator and a publisher."""
-    net = Network(run=run, corpus=corpus, folder=folder, num_miners=num_miners)
+    rules = FakeRules(tempo=20, block_time_s=block_s, genesis_time_s=time.time(), weights_rate_limit_blocks=5)
+    chain = FakeNetwork(owner="owner", rules=rules)
+    net = Network(run=run, corpus=corpus, folder=folder, chain=chain, num_miners=num_miners)
     net.seat("owner")
     for name in ("validator-0", "validator-1"):
         net.seat(name, stake_rao=10**12)
