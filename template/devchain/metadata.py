@@ -6,9 +6,8 @@ constants, error indices. Does not know storage, blocks or the network.
 
 import hashlib
 import lzma
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +53,14 @@ class RuntimeInfo:
         return apis
 
 
-def load_runtime(block_time_s: float, without_items: Sequence[str] = (), path: Path = _PACKAGED) -> RuntimeInfo:
+@cache
+def load_runtime(block_time_s: float, without_items: tuple[str, ...] = ()) -> RuntimeInfo:
     """The packaged runtime with `Aura.SlotDuration` set, which is where the SDK reads the block time.
 
     Storage items in `without_items` (`Pallet.Item`) are left out of what
     clients see, as if the runtime were older; the chain itself keeps them.
     """
-    tree = parse_metadata(lzma.decompress(path.read_bytes()))
+    tree = parse_metadata(lzma.decompress(_PACKAGED.read_bytes()))
     slot = next(each for each in pallet(tree, "Aura")["constants"] if each["name"] == "SlotDuration")
     slot["value"] = max(1, round(block_time_s * 1000)).to_bytes(8, "little")
     whole = write_metadata(tree)
