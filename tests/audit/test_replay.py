@@ -224,6 +224,18 @@ def test_a_close_that_changes_the_state_without_a_step_fails():
     assert "no step was taken, and the committed state changed" in judgement.details
 
 
+def test_microbatches_out_of_the_plans_order_fail():
+    """The order of backwards is the order of the sums."""
+
+    class Backwards(Cheat):
+        def receipt(self, honest, receipt: Receipt) -> Receipt:
+            return msgspec.structs.replace(receipt, work=receipt.work[::-1])
+
+    lane = Lane(lane_run(2), {0: Backwards(0.0)})
+    lane.round(0, close=False)
+    assert "lists other work than its plan" in lane.judge(lane.segments(0)[0]).details[0]
+
+
 def test_an_input_that_it_did_not_acknowledge_fails():
     """A middle stage that computes rightly, but on an input of its own invention."""
 

@@ -76,6 +76,7 @@ def test_work_is_paid_once(chosen, now_ms, own):
         for entry in chain:
             assert entry.segment.work == entry.refuted + entry.pending + entry.payable + entry.unpaid
             assert min(entry.refuted, entry.pending, entry.payable, entry.unpaid) >= 0
+            assert entry.unpaid == (0 if entry.refuted else entry.segment.unpaid) or entry.segment.work == 0
             assert not (entry.payable and entry.pending) and not (entry.refuted and entry.payable)
     for book in ledger.values():
         assert book.committed == book.refuted + book.pending + book.payable + book.unpaid

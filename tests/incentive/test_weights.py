@@ -32,7 +32,7 @@ def test_weights_are_finite_positive_and_sum_to_one(points, burn, order):
     weights = to_weights(ledger(points), view_of(order), burning(burn))
     if any(score for hotkey, score in points.items() if hotkey != "gone"):
         assert math.fsum(weights.values()) == pytest.approx(1.0, abs=1e-12)
-        assert all(math.isfinite(weight) and weight >= 0 for weight in weights.values())
+        assert all(math.isfinite(weight) and weight > 0 for weight in weights.values())
     else:
         assert weights == {}
 
