@@ -62,21 +62,38 @@ def get_coldkey_lock(query: Query, coldkey: str, netuid: int) -> None:
     return
 
 
-def nothing_owed(query: Query, coldkey: str) -> int:
-    """No baskets, so nothing is owed."""
+def no_conviction(query: Query, hotkey: str, netuid: int) -> dict[str, int]:
+    """Nothing is locked, so there is no conviction."""
+    return {"bits": 0}
+
+
+def nobody(query: Query, netuid: int) -> None:
+    """Nothing is locked, so nobody has the most conviction."""
+    return
+
+
+def nothing(query: Query, *_: Any) -> int:
+    """No baskets, so nothing is in one and nothing is owed."""
     return 0
 
 
-def no_positions(query: Query, coldkey: str) -> list[Any]:
+def no_positions(query: Query, *_: Any) -> list[Any]:
     """No baskets, so no positions."""
     return []
 
 
 APIS: dict[str, Function] = {
-    "BetaBasketRuntimeApi_get_root_basket_owed": nothing_owed,
+    "BetaBasketRuntimeApi_get_all_validator_baskets": no_positions,
+    "BetaBasketRuntimeApi_get_basket_payout": nothing,
+    "BetaBasketRuntimeApi_get_root_basket_owed": nothing,
     "BetaBasketRuntimeApi_get_root_basket_portfolio": no_positions,
     "BetaBasketRuntimeApi_get_root_basket_positions": no_positions,
+    "BetaBasketRuntimeApi_get_root_basket_total_nav": nothing,
+    "BetaBasketRuntimeApi_get_validator_basket": no_positions,
+    "BetaBasketRuntimeApi_get_validator_basket_nav": nothing,
     "StakeInfoRuntimeApi_get_coldkey_lock": get_coldkey_lock,
+    "StakeInfoRuntimeApi_get_hotkey_conviction": no_conviction,
+    "StakeInfoRuntimeApi_get_most_convicted_hotkey_on_subnet": nobody,
     "StakeInfoRuntimeApi_get_stake_availability_for_coldkeys": get_stake_availability,
     "StakeInfoRuntimeApi_get_stake_fee": get_stake_fee,
     "StakeInfoRuntimeApi_get_stake_info_for_coldkey": get_stake_info_for_coldkey,

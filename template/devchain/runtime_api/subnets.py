@@ -200,6 +200,17 @@ def get_block_emission(query: Query) -> int:
     return emission
 
 
+def get_coldkey_auto_stake_hotkey(query: Query, coldkey: str, netuid: int) -> str | None:
+    """Where a coldkey wants its miners' incentive staked; None means on the miner itself."""
+    hotkey: str | None = query.get("AutoStakeDestination", coldkey, netuid)
+    return hotkey
+
+
+def get_subnet_to_prune(query: Query) -> None:
+    """No subnet ever has to leave here."""
+    return
+
+
 def get_network_registration_cost(query: Query) -> int:
     """What a new subnet costs at this block."""
     return subnets.creation_price(query.view, query.block)
@@ -209,12 +220,14 @@ APIS: dict[str, Function] = {
     "SubnetInfoRuntimeApi_get_all_dynamic_info": get_all_dynamic_info,
     "SubnetInfoRuntimeApi_get_all_metagraphs": get_all_metagraphs,
     "SubnetInfoRuntimeApi_get_block_emission": get_block_emission,
+    "SubnetInfoRuntimeApi_get_coldkey_auto_stake_hotkey": get_coldkey_auto_stake_hotkey,
     "SubnetInfoRuntimeApi_get_dynamic_info": get_dynamic_info,
     "SubnetInfoRuntimeApi_get_mechagraph": get_mechagraph,
     "SubnetInfoRuntimeApi_get_metagraph": get_metagraph,
     "SubnetInfoRuntimeApi_get_next_epoch_start_block": get_next_epoch_start_block,
     "SubnetInfoRuntimeApi_get_subnet_info": get_subnet_info,
     "SubnetInfoRuntimeApi_get_subnet_info_v2": get_subnet_info_v2,
+    "SubnetInfoRuntimeApi_get_subnet_to_prune": get_subnet_to_prune,
     "SubnetInfoRuntimeApi_get_subnets_info": get_subnets_info,
     "SubnetInfoRuntimeApi_get_subnets_info_v2": get_subnets_info_v2,
     "SubnetRegistrationRuntimeApi_get_network_registration_cost": get_network_registration_cost,
