@@ -75,6 +75,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     opened_round: int
     round_tokens: int  # that its receipts of this round count
     events: tuple[Event, ...]  # the manifests, the current round and what is still to be done in it
+    peers: dict[str, str]
 
 
 def temporary(error: TransportError) -> bool:

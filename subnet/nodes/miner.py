@@ -96,6 +96,7 @@ class Miner:
     async def work(self) -> None:
         """Join and follow orders until told to stop; then leave."""
         brief = await self._join()
+        self.peers.update(brief.peers)
         queue: asyncio.Queue[Event] = asyncio.Queue()
         for event in brief.events:
             queue.put_nowait(event)

@@ -125,6 +125,7 @@ class _Doors:
         """Where the caller stands, and the orders of this round that it may still have to follow."""
         caller, state = self._member(request), self._node.state
         member = state.members[caller]
+        events = tuple(event for event in self._node.events if self._still_open(event, caller))
         return _json(
             Brief(
                 following=state.count,
@@ -137,12 +138,18 @@ class _Doors:
                 root_steps=member.root_steps,
                 opened_round=member.opened_round,
                 round_tokens=tokens_trained(state, caller),
-                events=tuple(event for event in self._node.events if self._still_open(event, caller)),
+                events=events,
+                peers=self._peers(events),
             )
         )
 
     def _still_open(self, event: Event, caller: str) -> bool:
         state, body = self._node.state, event.body
+        if isinstance(body, Said):
+            current = state.current
+            if current is None or body.signed.digest not in current.plan_digests.values():
+                return False
+            return self._concerns(event, caller) and caller not in current.receipts
         if isinstance(body, Manifest):
             return body.round >= state.round
         if isinstance(body, RoundBegin | RoundClose | ClosedSet):
