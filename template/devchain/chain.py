@@ -81,7 +81,7 @@ class Chain:
         """Take an extrinsic into the pool, or raise PoolError; also gives the one it replaced."""
         extrinsic = decode_extrinsic(self.runtime, raw)
         self.check(extrinsic)
-        return extrinsic, self.pool.add(extrinsic)
+        return extrinsic, self.pool.add(extrinsic, self.head.number + 1)
 
     def check(self, extrinsic: Extrinsic) -> None:
         """Refuse what cannot go into the next block, or into a later one when its nonce is ahead."""
@@ -112,7 +112,7 @@ class Chain:
         self.storage.revert_to(self.head.number)
         for raw in (raw for block in dropped for raw in block.extrinsics[1:]):
             try:
-                self.pool.add(decode_extrinsic(self.runtime, raw))
+                self.pool.add(decode_extrinsic(self.runtime, raw), self.head.number + 1)
             except PoolError as error:
                 logger.info("event=extrinsic_dropped reason=%s", error)
 
@@ -160,7 +160,9 @@ class Chain:
     def _apply_pool(self, body: list[bytes]) -> tuple[list[Extrinsic], list[Extrinsic]]:
         """Put everything that is ready into the block; what can never be is dropped."""
         included: list[Extrinsic] = []
-        dropped: list[Extrinsic] = []
+        dropped = self.pool.expired(self.storage.block)
+        for extrinsic in dropped:
+            self.pool.remove(extrinsic)
         nonces = {account: self.nonce(account) for account in self.pool.accounts()}
         for extrinsic in self.pool.ready(nonces):
             if len(included) >= _MAX_EXTRINSICS_PER_BLOCK:
@@ -174,12 +176,12 @@ class Chain:
             self._apply(extrinsic, body)
             nonces[extrinsic.signer] = self.nonce(extrinsic.signer)
             included.append(extrinsic)
-        dropped += [
-            each for each in self.pool.waiting() if each.nonce < self.nonce(each.signer) and each not in included
-        ]
         for extrinsic in included + dropped:
             self.pool.remove(extrinsic)
-        return included, dropped
+        stale = [each for each in self.pool.waiting() if each.nonce < self.nonce(each.signer)]
+        for extrinsic in stale:
+            self.pool.remove(extrinsic)
+        return included, dropped + stale
 
     def _apply(self, extrinsic: Extrinsic, body: list[bytes]) -> None:
         """Run one extrinsic: fee, nonce, call, events. A sealed one is opened and follows its carrier."""

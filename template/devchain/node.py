@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 from websockets.asyncio.server import serve as ws_serve
 
@@ -20,7 +21,13 @@ from template.devchain.rpc import Server
 
 logger = logging.getLogger(__name__)
 
-_MAX_REQUEST_BYTES = 16 * 1024 * 1024
+# No pings of our own: a client that trains a model in the same process may not answer for longer than they allow.
+_SOCKET: dict[str, Any] = {
+    "max_size": 16 * 1024 * 1024,
+    "compression": None,
+    "ping_interval": None,
+    "close_timeout": 1.0,
+}
 
 
 async def serve(
@@ -53,7 +60,7 @@ async def serve_chain(
 ) -> None:
     """Run a chain, new or loaded, until `stop` is set."""
     node = Node(chain, stop or asyncio.Event(), dev_controls=dev_controls)
-    async with ws_serve(node.server.serve, host, port, max_size=_MAX_REQUEST_BYTES, compression=None) as listener:
+    async with ws_serve(node.server.serve, host, port, **_SOCKET) as listener:
         real_port = next(iter(listener.sockets)).getsockname()[1]
         logger.info("event=chain_started port=%d genesis=0x%s", real_port, chain.blocks.genesis.hash.hex())
         if on_ready is not None:

@@ -19,12 +19,13 @@ class Pool:
     def __init__(self) -> None:
         self._accounts: dict[str, dict[int, Extrinsic]] = {}
         self._order: dict[bytes, Extrinsic] = {}
+        self._births: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def add(self, extrinsic: Extrinsic) -> Extrinsic | None:
-        """Take one in; returns the one it replaced, which had the same nonce and a lower tip."""
+    def add(self, extrinsic: Extrinsic, block: int) -> Extrinsic | None:
+        """Take one in for that block or a later one; returns the one it replaced (same nonce, lower tip)."""
         if extrinsic.hash in self._order:
             raise PoolError(_ALREADY_IMPORTED, "Transaction Already Imported", f"0x{extrinsic.hash.hex()}")
         waiting = self._accounts.setdefault(extrinsic.signer, {})
@@ -38,12 +39,14 @@ class Pool:
             self.remove(old)
         self._accounts.setdefault(extrinsic.signer, {})[extrinsic.nonce] = extrinsic
         self._order[extrinsic.hash] = extrinsic
+        self._births[extrinsic.hash] = extrinsic.birth(block)
         return old
 
     def remove(self, extrinsic: Extrinsic) -> None:
         """Take one out."""
         if self._order.pop(extrinsic.hash, None) is None:
             return
+        del self._births[extrinsic.hash]
         waiting = self._accounts[extrinsic.signer]
         waiting.pop(extrinsic.nonce, None)
         if not waiting:
@@ -60,6 +63,10 @@ class Pool:
     def waiting(self) -> list[Extrinsic]:
         """Everything that waits: by arrival, an account's own by nonce."""
         return sorted(self._order.values(), key=lambda each: each.nonce)
+
+    def expired(self, block: int) -> list[Extrinsic]:
+        """Those whose era is over at that block: nothing can bring them into one any more."""
+        return [each for each in self._order.values() if each.birth(block) != self._births[each.hash]]
 
     def ready(self, nonces: dict[str, int]) -> Iterator[Extrinsic]:
         """What can go into a block now: higher tips first, then by arrival, each account's nonces without a gap.

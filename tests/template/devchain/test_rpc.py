@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as websocket
 
 
@@ -104,6 +105,16 @@ def test_a_mute_node_answers_nothing_but_its_controls(lab: Any, ask: Any) -> Non
             socket.recv(timeout=0.3)
     assert ask("dev_setMute", False)["result"] is False
     assert ask("chain_getHead")["result"].startswith("0x")
+
+
+def test_a_node_that_drops_connections_cuts_later_ones_only(lab: Any, ask: Any) -> None:
+    with websocket(lab.url) as kept:
+        ask("dev_setDrop", 0.1)
+        with websocket(lab.url) as socket, pytest.raises(ConnectionClosed):
+            socket.recv(timeout=5)
+        kept.send('{"jsonrpc": "2.0", "id": 1, "method": "chain_getHead", "params": []}')
+        assert json.loads(kept.recv(timeout=5))["id"] == 1
+    ask("dev_setDrop", 0)
 
 
 def test_a_slow_node_answers_late(ask: Any) -> None:

@@ -158,6 +158,19 @@ def test_start_call_has_to_wait(sub: Any, start_chain: Any, genesis_for: Any, co
         assert not client.submit_call(bt.calls.SubtensorModule.start_call(netuid=1), rich)
 
 
+def test_a_submission_waits_for_finality_where_it_lags(start_chain: Any, genesis_for: Any, connect: Any) -> None:
+    genesis = genesis_for(finality_lag_blocks=2, block_time_s=0.1)
+    with start_chain(genesis) as lagging, connect(lagging.url) as client:
+        result = client.execute(bt.Transfer(Wallet("x").coldkey.ss58_address, 1), Wallet("Rich"))
+        assert result.success
+        block = int(result.extrinsic_id.split("-")[0])
+        assert client.finalized_block >= block and client.block >= block + 2
+        soon = client.execute(
+            bt.Transfer(Wallet("x").coldkey.ss58_address, 1), Wallet("Rich"), wait_for_finalization=False
+        )
+        assert soon.success
+
+
 def test_an_owner_sets_what_owners_may_and_nobody_else_does(sub: Any, rich: Wallet) -> None:
     owner, change = Wallet("Owner"), bt.intents.SetHyperparameter(netuid=1, name="immunity_period", value=77)
     assert sub.execute(change, owner)
