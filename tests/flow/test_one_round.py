@@ -1,36 +1,75 @@
-"""The tour: two rounds of training from chain to chain, in memory: wire, train, commit, audit, merge, pay, publish."""
+"""The tour: two rounds of training from chain to chain, in memory: wire, train, commit, audit, merge, publish, pay."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from subnet.cheats.base import Cheat
 from subnet.cheats.scale import Scale
+from subnet.config import RunConfig
 from subnet.edges.data import load_corpus
 from subnet.edges.presets import RunOptions, build_run
 from subnet.incentive.score import books
+from subnet.ledger.fold import fold
+from subnet.ledger.state import state_digest
+from template.fake.keys import FakeSigner
 from tests.flow.network import Network, network
 
-OPTIONS = RunOptions(model="nano", rounds=2, steps=6, segment_steps=2, audit_rate=1.0)
+pytestmark = pytest.mark.flow
+
+HONEST = Cheat(0.0)
 
 
-async def test_a_network_trains_audits_and_pays(tmp_path: Path) -> None:
-    """Four honest miners on two stages and two validators: loss falls, all merge alike, nobody is refuted."""
-    run = build_run(OPTIONS)
-    corpus = load_corpus(run.data)
-    async with network(run, corpus, tmp_path, num_miners=4) as net:
-        for number in range(4):
-            net.start_miner(f"miner-{number}")
-        for name in ("validator-0", "validator-1"):
-            net.start_validator(name)
-        await net.until(lambda: net.state.phase == "done" and run.train.rounds in net.state.checkpoints)
-        await net.until(lambda: all(s.verdicts for s in net.state.segments.values()))
-        _holds(net)
+def short_run() -> RunConfig:
+    """Two rounds of six steps on the smallest model; every segment is drawn by one validator or the other."""
+    run = build_run(RunOptions(model="nano", rounds=2, steps=6, segment_steps=2))
+    audit = replace(run.audit, rate_frac=1.0)
+    return replace(run, audit=audit, pay=replace(run.pay, audit_window_s=1.0))
 
 
-def _holds(net: Network) -> None:
-    state = net.state
-    assert all(not manifest.dissenting for manifest in state.manifests.values())
-    assert {v.verdict for s in state.segments.values() for v in s.verdicts.values()} == {"pass"}
-    assert not any(book.refuted for book in books(state, now_ms=state.time_ms, own=None).values())
-    assert state.rounds[1].steps == net.run.train.steps_per_round
+async def trained(net: Network, cheats: dict[str, Cheat]) -> None:
+    """Run the network until all is trained, published, judged and paid."""
+    for number in range(net.num_miners):
+        net.start_miner(f"miner-{number}", cheats.get(f"miner-{number}", HONEST))
+    for name in ("validator-0", "validator-1"):
+        net.start_validator(name)
+    rounds = net.run.train.rounds
+    await net.until(lambda: net.state.phase == "done" and rounds in net.state.checkpoints)
+    await net.until(lambda: all(validator.settled() for validator in net.validators.values()))
+
+
+async def test_honest_miners_train_merge_alike_and_are_paid_in_full(tmp_path: Path) -> None:
+    """Four honest miners on two stages: loss falls, replicas merge to the same root, every verdict passes."""
+    run = short_run()
+    async with network(run, load_corpus(run.data), tmp_path, num_miners=4) as net:
+        await trained(net, {})
+        state = net.state
+        assert [manifest.dissenting for manifest in state.manifests.values()] == [(), (), ()]
+        assert all(len(reports) == 3 for (number, _), reports in state.merged.items() if number > 0)
+        verdicts = [verdict for segment in state.segments.values() for verdict in segment.verdicts.values()]
+        assert verdicts and {(verdict.verdict, verdict.distance) for verdict in verdicts} == {("pass", 0.0)}
+        ledger = books(state, now_ms=state.time_ms + 10_000, own=None)
+        assert len(ledger) == 4 and all(book.score == book.committed > 0 for book in ledger.values())
+        assert state.checkpoints[2].heldout_loss < state.checkpoints[0].heldout_loss - 0.2
+        assert state.rounds[1].steps == 6 and not state.partial
+        assert state_digest(fold(net.orchestrator.ledger.events())) == state_digest(state)
+
+
+async def test_a_miner_that_scales_what_it_sends_is_caught_and_earns_nothing(tmp_path: Path) -> None:
+    """Every segment of the cheater is drawn with probability 3/4 and each has two bad frames or more; it has at least
+    four segments before the run ends, so the chance that nobody draws one is under 1 in 250."""
+    run = short_run()
+    async with network(run, load_corpus(run.data), tmp_path, num_miners=5) as net:
+        await trained(net, {"miner-4": Scale(0.2)})
+        cheater = FakeSigner("miner-4").hotkey
+        refuted = [segment for segment in net.state.segments.values() if net.state.upheld(segment)]
+        assert {segment.hotkey for segment in refuted} == {cheater}
+        for validator in net.validators.values():
+            uid = net.chain.find(cheater)
+            assert uid is not None and validator.weights.get(uid.uid, 0.0) == 0.0
+            assert len(validator.weights) == 4 and abs(sum(validator.weights.values()) - 1) < 1e-9
+        honest = [
+            book for hotkey, book in books(net.state, now_ms=net.state.time_ms, own=None).items() if hotkey != cheater
+        ]
+        assert not any(book.refuted for book in honest)
