@@ -4,14 +4,15 @@ Appends are one transaction each and durable when they return. Events are kept a
 of the signed message they carry, so that a message sent twice is found. Knows nothing of what events mean.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sql
 from sqlalchemy import event as sql_event
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
-from subnet.canonical import canonical, parse
-from subnet.errors import LedgerError, StoreError
+from subnet.canonical import canonical, digest, parse
+from subnet.errors import ConfigError, LedgerError, StoreError
 from subnet.ledger.events import GENESIS, Body, Event, Said, make_event
 
 _TABLES = sql.MetaData()
@@ -26,8 +27,16 @@ _EVENTS = sql.Table(
 
 
 def open_engine(url: str) -> Engine:
-    """A database by URL, for instance sqlite:////data/ledger.db or postgresql+psycopg://host/name."""
-    engine = sql.create_engine(url)
+    """A database by URL, for instance sqlite:////data/ledger.db or postgresql+psycopg://host/name.
+
+    Raises ConfigError for a URL that is none, and where the database's driver is not installed.
+    """
+    try:
+        engine = sql.create_engine(url)
+    except sql.exc.ArgumentError as error:
+        raise ConfigError(f"expected a database URL such as sqlite:////data/ledger.db; {error}; correct it") from error
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"expected the database's driver; {error}; pip install strata-subnet[postgres]") from error
     if engine.dialect.name == "sqlite":
         sql_event.listen(engine, "connect", _durable)
     return engine
@@ -46,14 +55,13 @@ class SqlLedger:
     def __init__(self, url: str) -> None:
         """Open or create the log. Raises StoreError when the database cannot be opened."""
         self._engine = open_engine(url)
-        try:
+        shown = self._engine.url.render_as_string(hide_password=True)
+        with _faults(f"expected a ledger database at {shown}", "check path and rights"):
             _TABLES.create_all(self._engine)
             with self._engine.connect() as connection:
                 last = connection.execute(
                     sql.select(_EVENTS.c.n, _EVENTS.c.digest).order_by(_EVENTS.c.n.desc()).limit(1)
                 ).first()
-        except sql.exc.SQLAlchemyError as error:
-            raise StoreError(f"expected a ledger database at {url}, found: {error}; check path and rights") from error
         self._count: int = last.n + 1 if last else 0
         self._root: str = last.digest if last else GENESIS
 
@@ -74,48 +82,47 @@ class SqlLedger:
             event = make_event(body, n=n, previous=root, time_ms=time_ms)
             events.append(event)
             n, root = n + 1, event.digest
-        rows: list[dict[str, object]] = [
-            {"n": event.n, "digest": digest, "message": _message(event), "data": canonical(event).decode()}
-            for event, digest in zip(events, [*(later.previous for later in events[1:]), root], strict=True)
-        ]
-        self._write(rows)
+        self._write([_row(event) for event in events])
         self._count, self._root = n, root
         return events
 
     def copy(self, events: Sequence[Event]) -> None:
         """Append events of another copy of this log. Raises LedgerError unless they continue it."""
-        rows: list[dict[str, object]] = []
         n, root = self._count, self._root
         for event in events:
             if event.n != n or event.previous != root:
                 raise LedgerError(f"expected event {n} of this log, found event {event.n} of another; start a new copy")
             n, root = n + 1, event.digest
-            rows.append({"n": event.n, "digest": root, "message": _message(event), "data": canonical(event).decode()})
-        self._write(rows)
+        self._write([_row(event) for event in events])
         self._count, self._root = n, root
 
     def _write(self, rows: list[dict[str, object]]) -> None:
         if not rows:
             return
-        try:
-            with self._engine.begin() as connection:
-                connection.execute(_EVENTS.insert(), rows)
-        except sql.exc.SQLAlchemyError as error:
-            raise StoreError(f"expected to append {len(rows)} events, found: {error}; free the disk") from error
+        with (
+            _faults(f"expected to append {len(rows)} events", "free the disk, and let one process write"),
+            self._engine.begin() as connection,
+        ):
+            connection.execute(_EVENTS.insert(), rows)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with _faults("expected to read the ledger", "check the database"), self._engine.connect() as connection:
+            yield connection
 
     def events(self, first: int = 0, *, limit: int | None = None) -> list[Event]:
         """Events from number `first` on, at most `limit` of them."""
         query = sql.select(_EVENTS.c.data).where(_EVENTS.c.n >= first).order_by(_EVENTS.c.n)
         if limit is not None:
             query = query.limit(limit)
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             return [parse(row.data.encode(), Event) for row in connection.execute(query)]
 
     def root_at(self, count: int) -> str:
         """The root over the first `count` events. Raises LedgerError when there are fewer."""
         if count == 0:
             return GENESIS
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             row = connection.execute(sql.select(_EVENTS.c.digest).where(_EVENTS.c.n == count - 1)).first()
         if row is None:
             raise LedgerError(f"expected {count} events, found {self._count}; wait for the log or fetch it again")
@@ -123,7 +130,7 @@ class SqlLedger:
 
     def position(self, message: str) -> int | None:
         """The event that carries the signed message of this digest, or None."""
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             row = connection.execute(sql.select(_EVENTS.c.n).where(_EVENTS.c.message == message).limit(1)).first()
         return None if row is None else int(row.n)
 
@@ -132,5 +139,20 @@ class SqlLedger:
         self._engine.dispose()
 
 
-def _message(event: Event) -> str | None:
-    return event.body.signed.digest if isinstance(event.body, Said) else None
+def _row(event: Event) -> dict[str, object]:
+    message = event.body.signed.digest if isinstance(event.body, Said) else None
+    data = canonical(event)
+    return {"n": event.n, "digest": digest(data), "message": message, "data": data.decode()}
+
+
+@contextlib.contextmanager
+def _faults(expected: str, remedy: str) -> Iterator[None]:
+    """Turn every error of the database into one sentence of ours, without its statement and values."""
+    try:
+        yield
+    except sql.exc.DBAPIError as error:
+        found = " ".join(str(error.orig).split())
+        raise StoreError(f"{expected}, found: {found}; {remedy}") from error
+    except sql.exc.SQLAlchemyError as error:
+        found = " ".join(str(error).split())
+        raise StoreError(f"{expected}, found: {found}; {remedy}") from error
