@@ -4,6 +4,7 @@ Owns every list that is indexed by uid. Does not know how a neuron is paid
 for or paid; the calls and the coinbase do.
 """
 
+from functools import cache
 from typing import Any
 
 from template.devchain.context import Context, ensure
@@ -120,6 +121,7 @@ def _immortal(ctx: Context, netuid: int) -> list[str]:
     return [hotkey for *_, hotkey in sorted(seats)[: ctx.get("ImmuneOwnerUidsLimit", netuid)]]
 
 
+@cache
 def decay_factor(half_life_blocks: int) -> int:
     """The largest Q32 factor whose half-life-th power, rounded down at each squaring, is at most one half."""
     low, high = 0, 1 << FRAC_BITS
@@ -142,17 +144,12 @@ def _power(base: int, exponent: int) -> int:
     return result
 
 
-_FACTORS: dict[int, int] = {}
-
-
 def decay_price(ctx: Context, netuid: int) -> None:
     """Let the registration price fall for one block."""
     if ctx.block <= 1:
         return
-    half_life = ctx.get("BurnHalfLife", netuid)
-    if half_life not in _FACTORS:
-        _FACTORS[half_life] = decay_factor(half_life)
-    set_price(ctx, netuid, ctx.get("Burn", netuid) * _FACTORS[half_life] >> FRAC_BITS)
+    factor = decay_factor(ctx.get("BurnHalfLife", netuid))
+    set_price(ctx, netuid, ctx.get("Burn", netuid) * factor >> FRAC_BITS)
 
 
 def bump_price(ctx: Context, netuid: int) -> None:

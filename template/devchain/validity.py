@@ -8,11 +8,13 @@ from typing import Any
 
 from template.devchain import weights
 from template.devchain.calls import serving
-from template.devchain.context import custom
+from template.devchain.calls.serving import bytes_of
+from template.devchain.context import PoolError, custom
 from template.devchain.dispatch import Call, arguments_of, name_of
 from template.devchain.state import Storage
 
 LOW_STAKE, BAD_SUBNET, RATE_LIMIT, NOT_IN_NETWORK, BAD_ADDRESS = 1, 3, 6, 10, 11
+_MAX_COMMIT_BYTES = 5000
 SERVING_LIMIT, BAD_PORT, UID_NOT_FOUND = 12, 13, 19
 
 _SETTING = frozenset({"SubtensorModule.set_weights", "SubtensorModule.set_mechanism_weights"})
@@ -35,6 +37,8 @@ _SERVING = {
 def check_call(storage: Storage, signer: str, call: Call, block: int) -> None:
     """Refuse a call that cannot succeed in the next block; `block` is that block's number."""
     name = name_of(call)
+    if name in _COMMITTING and len(bytes_of(arguments_of(call).get("commit", b""))) > _MAX_COMMIT_BYTES:
+        raise PoolError(1001, "Extrinsic has invalid format", f"a commit has at most {_MAX_COMMIT_BYTES} bytes")
     if name in _SETTING or name in _COMMITTING:
         _check_weights(storage, signer, arguments_of(call), block)
     elif name in _SERVING:

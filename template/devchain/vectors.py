@@ -26,6 +26,17 @@ _PARAMS = {
 }
 
 
+_INPUTS = {
+    "block",
+    "stake",
+    "last_update",
+    "block_at_registration",
+    "validator_permit_in",
+    "weights_u16",
+    "bonds_in_u16",
+    "owner_uid",
+    "last_step_block",
+}
 _DEFAULT_CUTOFF_MILLI, _INITIAL_CUTOFF_BLOCKS = 13_889, 5_000
 
 
@@ -100,6 +111,8 @@ def check_case(case: dict[str, Any], *, reference: bool = False) -> Report:
     report, params = Report(case["name"]), epoch_params(case["params"])
     for name in sorted(set(case["params"]) - set(_PARAMS) - {"alpha"}):
         report.notes.append(f"the parameter {name} is not one of the epoch's and was not used")
+    for name in sorted({name for step in case["steps"] for name in step["inputs"]} - _INPUTS):
+        report.notes.append(f"the input {name} is not one of the epoch's and was not used")
     emission = case.get("emission", DEFAULT_EMISSION_RAO)
     for index, step in enumerate(case["steps"]):
         result = run_epoch(epoch_input(step["inputs"]), params)

@@ -8,7 +8,6 @@ from template.devchain.calls.serving import bytes_of
 from template.devchain.context import Context, Origin, ensure
 
 _MAX_PENDING = 10
-_MAX_COMMIT_BYTES = 5000
 
 
 def _check_commit(ctx: Context, hotkey: str, netuid: int, index: int) -> int:
@@ -32,7 +31,6 @@ def commit_timelocked(ctx: Context, origin: Origin, args: dict[str, Any]) -> Non
     epoch = reveals.current_epoch(ctx, netuid)
     commits = list(ctx.get("TimelockedWeightCommits", index, epoch))
     ensure(sum(each[0] == hotkey for each in commits) < _MAX_PENDING, "TooManyUnrevealedCommits")
-    ensure(len(commit) <= _MAX_COMMIT_BYTES, "InvalidRevealCommitHashNotMatch")
     entry = (hotkey, ctx.block, commit, args["reveal_round"])
     ctx.put("TimelockedWeightCommits", index, epoch, [*commits, entry])
     weights.touch(ctx, index, uid)
