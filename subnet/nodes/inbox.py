@@ -12,7 +12,7 @@ import numpy as np
 from subnet.audit.tensors import Activation, frame_header, read_frame
 from subnet.canonical import digest
 from subnet.config import RunConfig
-from subnet.errors import InputError, RefusedError
+from subnet.errors import FrameError, InputError, RefusedError
 from subnet.wire.frames import FrameHeader
 from subnet.wire.messages import Plan
 
@@ -35,6 +35,7 @@ class Inbox:
     """The frames of the steps in progress."""
 
     run: RunConfig
+    plan_wait_s: float = PLAN_WAIT_S
     slots: dict[Key, Slot] = field(default_factory=dict)
     payloads: set[str] = field(default_factory=set)  # digests of this step's tensors: none may come twice
     _planned: asyncio.Event = field(default_factory=asyncio.Event)
@@ -57,7 +58,7 @@ class Inbox:
     async def slot(self, key: Key, sender: str) -> Slot:
         """The slot of a delivery that is just beginning. Raises RefusedError when no plan foresees it."""
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + PLAN_WAIT_S
+        end_s = loop.time() + self.plan_wait_s
         while key not in self.slots and loop.time() < end_s:
             try:
                 await asyncio.wait_for(self._planned.wait(), end_s - loop.time())
@@ -72,16 +73,23 @@ class Inbox:
         return slot
 
     def accept(self, key: Key, slot: Slot, name: str, frame: bytes) -> None:
-        """Take a frame of digest `name`. Raises FrameError or InputError, and keeps nothing, when it is unfit."""
+        """Take a frame of digest `name`. Raises FrameError or InputError, and keeps nothing, when it is unfit.
+
+        An unfit frame is what its sender signed, so there is no second try: whoever waits for it drops the microbatch.
+        """
         if slot.arrived.done():
             if slot.digest != name:
                 raise RefusedError(
                     f"expected one {key[3]} of microbatch {key[2]}, found a second of another digest; stop"
                 )
             return
-        tensor = read_frame(header_of(self.run, key), frame)
-        content = digest(tensor.tobytes())
-        check_input(self.run, tensor, repeated=content in self.payloads)
+        try:
+            tensor = read_frame(header_of(self.run, key), frame)
+            content = digest(tensor.tobytes())
+            check_input(self.run, tensor, repeated=content in self.payloads)
+        except (FrameError, InputError) as error:
+            _give_up(slot, f"expected a fit frame, found another ({error}); drop the microbatch")
+            raise
         self.payloads.add(content)
         slot.digest = name
         slot.arrived.set_result((name, tensor))
@@ -90,13 +98,17 @@ class Inbox:
         """Nothing will come for this key: whoever waits for it drops the microbatch."""
         slot = self.slots.get(key)
         if slot is not None and not slot.arrived.done():
-            slot.arrived.set_exception(InputError(f"expected a frame for {key}, the neighbour refused ours; drop it"))
-            slot.arrived.exception()  # seen: nobody needs to wait for it
+            _give_up(slot, f"expected a frame for {key}, the neighbour refused ours; drop it")
 
     async def take(self, key: Key, *, until_s: float) -> tuple[str, Activation]:
         """Wait for a frame until the event loop's time `until_s`. Raises TimeoutError, or InputError when given up."""
         async with asyncio.timeout_at(until_s):
             return await asyncio.shield(self.slots[key].arrived)
+
+
+def _give_up(slot: Slot, sentence: str) -> None:
+    slot.arrived.set_exception(InputError(sentence))
+    slot.arrived.exception()  # seen: nobody needs to wait for it
 
 
 def check_input(run: RunConfig, tensor: Activation, *, repeated: bool) -> None:

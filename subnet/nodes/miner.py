@@ -29,6 +29,7 @@ from subnet.nodes.inbox import Inbox, Key
 from subnet.nodes.lane import MARGIN_FRAC, LaneStep
 from subnet.nodes.merging import merge_stage, reduce_closed
 from subnet.nodes.miner_routes import deliver_target
+from subnet.nodes.reach import Peer, Reach
 from subnet.nodes.retention import Retention
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import (
@@ -44,7 +45,6 @@ from subnet.wire.messages import (
 )
 from template.auth import Signer, Verifier
 from template.errors import BadResponse, PeerRefused
-from template.transport import Transport
 
 log = logging.getLogger("strata.miner")
 
@@ -60,7 +60,7 @@ class Miner:
     client: RunClient
     blobs: BlobStore
     folder: Path
-    address: str
+    address: str  # empty when nobody can connect to it
     cheat: Cheat
     custody: Custody | None = None
     round: int = 0
@@ -71,22 +71,19 @@ class Miner:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     worked_s: float = field(default_factory=time.time)
     inbox: Inbox = field(init=False)
+    reach: Reach = field(init=False)
     retention: Retention = field(init=False)
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "compute"))
 
     def __post_init__(self) -> None:
         self.inbox = Inbox(run=self.run)
+        self.reach = Reach(self.client)
         self.retention = Retention(blobs=self.blobs)
 
     @property
     def signer(self) -> Signer:
         """The hotkey that signs for this miner."""
         return self.client.signer
-
-    @property
-    def transport(self) -> Transport:
-        """How neighbours are reached."""
-        return self.client.transport
 
     @property
     def verifier(self) -> Verifier:
@@ -273,10 +270,10 @@ class Miner:
             contribution_norm=norm(contribution) if tokens else None,
             tokens=tokens,
         )
-        await self._say_receipt(receipt)
+        await self._unless_refused(self._say_receipt(receipt), "close")
         if tokens:
             self.keep(digest(data), data)
-            await self.client.put(digest(data), data)
+            await self._unless_refused(self.client.put(digest(data), data), "contribution")
 
     async def _merge(self, closed: ClosedSet) -> None:
         """Reduce the stage's closed set, take the outer step, and say what came out."""
@@ -297,17 +294,23 @@ class Miner:
         data = await merge_stage(self.run, closed, custody.publics[closed.round], fetch=fetch, reduce=reduce)
         root = merkle_root(data)
         self.blobs.put_named(root, data)
-        await self.client.say(
-            Merged(
-                **self._names(),
-                hotkey=self.signer.hotkey,
-                round=closed.round + 1,
-                stage=closed.stage,
-                root=root,
-                state_bytes=len(data),
-                time_ms=_now_ms(),
-            )
+        merged = Merged(
+            **self._names(),
+            hotkey=self.signer.hotkey,
+            round=closed.round + 1,
+            stage=closed.stage,
+            root=root,
+            state_bytes=len(data),
+            time_ms=_now_ms(),
         )
+        await self._unless_refused(self.client.say(merged), "merged")
+
+    async def _unless_refused(self, saying: Awaitable[Any], what: str) -> None:
+        """Say something that may be too late, or said already by the process before this one; then go on."""
+        try:
+            await saying
+        except PeerRefused as refused:
+            log.warning("round=%d %s refused=%r", self.round, what, str(refused))
 
     def _blank(self, kind: str) -> Receipt:
         """A receipt of this kind that states nothing yet, next in our chain."""
@@ -346,11 +349,9 @@ class Miner:
             self.retention.owe(receipt.round, receipt.state_root)
 
     async def _deliver(self, receiver: str, key: Key, frame: bytes, name: str) -> str:
-        """Send a frame straight to a neighbour; its signature over the delivery."""
+        """Send a frame to a neighbour; its signature over the delivery."""
         target = deliver_target(self.run.run_id, key, name, len(frame))
-        response = await self.transport.request(
-            "POST", self.peers[receiver], target, body=frame, receiver=receiver, timeout_s=15.0
-        )
+        response = await self.reach.deliver(Peer(hotkey=receiver, address=self.peers[receiver]), target, frame)
         signed = parse(response.body, Signed)
         delivery = check_signed(signed, Delivery, self.verifier)
         if signed.hotkey != receiver or delivery.digest != name:

@@ -82,6 +82,13 @@ class Orchestrator:
                 f"expected a ledger of run {run.run_id[:12]} by {self.signer.hotkey}, found run "
                 f"{self.state.config.run_id[:12]} by {self.state.orchestrator}; use another --data-dir"
             )
+        if self.state.root != self.ledger.root:
+            raise LedgerError(
+                f"expected the ledger's last digest {self.ledger.root[:12]}, found {self.state.root[:12]} of its last "
+                "event; the database was changed, restore it from a copy"
+            )
+        clock = time.monotonic()  # after a restart everybody has the usual time to ask again
+        self.polled = {member.hotkey: clock for member in self.state.members.values() if member.active}
         await self.look_at_chain()
 
     async def run(self) -> None:
