@@ -7,7 +7,7 @@ does is in `subnet.nodes.lane`, what is committed in `subnet.nodes.custody`.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
