@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from subnet.canonical import canonical, parse
+from subnet.canonical import canonical, digest, parse
 from subnet.errors import (
     EvidenceError,
     FrameError,
@@ -21,6 +21,7 @@ from subnet.errors import (
 )
 from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, RoundBegin, RoundClose, Said
 from subnet.ledger.receiving import tokens_trained
+from subnet.merge.contribution import norm, read_contribution
 from subnet.model.cost import parameters, spans
 from subnet.nodes.client import ROUTES, Brief, LedgerPage, Orders, RunFacts
 from subnet.nodes.orchestrator import Orchestrator
@@ -91,8 +92,6 @@ class _Doors:
                 await self._node.look_at_chain()
             event = self._node.log_message(signed)
             self._node.polled[caller] = time.monotonic()
-            if kind == "leave":
-                self._node.polled.pop(signed.hotkey, None)
             position = Position(
                 version=WIRE_VERSION, run_id=self._node.state.config.run_id, digest=signed.digest, event=event
             )
@@ -183,13 +182,30 @@ class _Doors:
         limit = self._expected_bytes(caller, name)
         length_bytes = _whole(request, "length", limit=limit)
         data = await request.body(length_bytes=length_bytes)
+        self._fit(caller, data)
         self._node.store.put_named(name, data)
         return Reply(body=b"{}", content_type="application/json")
+
+    def _fit(self, caller: str, data: bytes) -> None:
+        """Refuse what no reducer could read, or whose norm (by which it is clipped) is not the one it was given."""
+        for receipt in (closes[caller] for closes in self._node.state.closes.values() if caller in closes):
+            if receipt.contribution != digest(data):
+                continue
+            found = norm(read_contribution(data, self._parameters()[receipt.stage]))
+            if found != receipt.contribution_norm:
+                raise EvidenceError(
+                    f"expected a contribution of norm {receipt.contribution_norm}, as its close says, found {found}; "
+                    "it is left out of the merge"
+                )
+
+    def _parameters(self) -> list[int]:
+        config = self._node.state.config
+        return [parameters(config, span) for span in spans(config)]
 
     def _expected_bytes(self, caller: str, name: str) -> int:
         """The size that this caller may store under this name. Raises RefusedRequest when it may store nothing."""
         state = self._node.state
-        sizes = [FLOAT_BYTES * parameters(state.config, span) for span in spans(state.config)]
+        sizes = [FLOAT_BYTES * count for count in self._parameters()]
         if caller == state.orchestrator:
             return 2 * max(sizes)
         for closes in state.closes.values():
