@@ -15,6 +15,9 @@ from template.values import Hotkey
 MAX_AGE_S = 10.0
 """A request older than this is refused."""
 
+FORWARDED_AGE_S = 40.0
+"""The same for one that somebody forwards whole: it is under way twice. Nonces are remembered for longer than that."""
+
 ALLOWED_SKEW_S = 2.0
 """A request dated further than this into the future is refused."""
 
@@ -74,11 +77,11 @@ class NonceStore(Protocol):
         ...
 
 
-def check_age(delta_s: float) -> None:
+def check_age(delta_s: float, max_age_s: float = MAX_AGE_S) -> None:
     """Refuse a request whose time is `delta_s` from ours (negative: in the past), by how much it is off."""
-    if delta_s < -MAX_AGE_S:
+    if delta_s < -max_age_s:
         raise ExpiredRequest(
-            f"expected a request made within the last {MAX_AGE_S:g} s, found one dated {-delta_s:.1f} s ago; "
+            f"expected a request made within the last {max_age_s:g} s, found one dated {-delta_s:.1f} s ago; "
             "sign each attempt anew and set the clock (timedatectl set-ntp true)",
             delta_s=delta_s,
         )

@@ -334,11 +334,12 @@ class HotkeyVerifier:
     """Implements auth.Verifier for sr25519 hotkeys. Give a FileNonceStore, or replays work across a restart."""
 
     def __init__(
-        self, self_hotkey: Hotkey, nonce_store: NonceStore | None = None, *, now_ns: Callable[[], int] = time.time_ns
-    ) -> None:
+        self, self_hotkey: Hotkey, nonce_store: NonceStore | None = None, *,
+        now_ns: Callable[[], int] = time.time_ns, max_age_s: float = MAX_AGE_S,
+    ) -> None:  # fmt: skip
         self._self_hotkey = self_hotkey
         self._nonces = nonce_store or MemoryNonceStore()
-        self._now_ns = now_ns
+        self._now_ns, self._max_age_s = now_ns, max_age_s
 
     def verify(self, data: bytes, signature: bytes, hotkey: Hotkey) -> bool:
         try:
@@ -355,7 +356,7 @@ class HotkeyVerifier:
                 method=method,
                 path=target,
                 self_hotkey_ss58=self._self_hotkey,
-                max_age=MAX_AGE_S,
+                max_age=self._max_age_s,
                 allowed_skew=ALLOWED_SKEW_S,
                 nonce_store=self._nonces,
                 now_ns=now_ns,
@@ -363,7 +364,7 @@ class HotkeyVerifier:
         except bt.http_auth.StaleRequest as error:
             nonce = next(value for name, value in headers.items() if name.lower() == "x-bittensor-nonce")
             delta_s = (int(nonce) - now_ns) / 1e9
-            check_age(delta_s)
+            check_age(delta_s, self._max_age_s)
             raise ExpiredRequest(str(error), delta_s=delta_s) from error
         except bt.http_auth.AuthError as error:
             raise AUTH_ERRORS[type(error)](f"{error}; sign each request anew, for this receiver") from error

@@ -110,6 +110,7 @@ class RunClient:
         self.orchestrator = orchestrator
         self.signer = signer
         self.verifier = verifier
+        self.avoid_until_s: dict[str, float] = {}  # addresses of miners that could not be connected to
 
     async def facts(self, *, patience_s: float = PATIENCE_S) -> RunConfig:
         """The run's configuration. Raises MessageError when the orchestrator is not the one that was looked for."""

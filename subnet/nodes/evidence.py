@@ -14,8 +14,9 @@ from subnet.audit.evidence import Chunk, Evidence, Needed
 from subnet.audit.tensors import frame_bytes
 from subnet.errors import SubnetError
 from subnet.ledger.state import RunState
-from subnet.nodes.client import RunClient, fetch_blob
+from subnet.nodes.client import RunClient
 from subnet.nodes.miner_routes import ChunkReply
+from subnet.nodes.reach import Peer, Reach
 from template.errors import TransportError
 
 log = logging.getLogger("strata.validator")
@@ -30,10 +31,10 @@ PEER_PATIENCE_S = 2.0
 async def gather(client: RunClient, state: RunState, need: Needed) -> Evidence:
     """Everything of the needed bytes that can be had now."""
     source = _Source(client, state)
-    owner = source.address(need.case.hotkey)
+    owner = source.peer(need.case.hotkey)
     frames = {name: source.frame(owner, name, state) for name in need.inbound}
     for outbound in need.outbound:
-        frames[outbound.digest] = source.frame(source.address(outbound.receiver), outbound.digest, state)
+        frames[outbound.digest] = source.frame(source.peer(outbound.receiver), outbound.digest, state)
     public, start, kept, chunks = await asyncio.gather(
         source.got(client.get(need.public_root, limit_bytes=need.public_bytes)) if need.public_root else _nothing(),
         source.blob(owner, need.start_root, need.start_bytes) if need.start_root else _nothing(),
@@ -56,13 +57,13 @@ class _Source:
     """Peers by hotkey, and bounded requests to them."""
 
     def __init__(self, client: RunClient, state: RunState) -> None:
-        self._client = client
+        self._reach = Reach(client)
         self._addresses = {hotkey: member.address for hotkey, member in state.members.items()}
         self._slots = asyncio.Semaphore(PARALLEL)
 
-    def address(self, hotkey: str) -> str:
-        """Where a member serves its evidence; empty when it does not."""
-        return self._addresses.get(hotkey, "")
+    def peer(self, hotkey: str) -> Peer:
+        """The member of this hotkey, who owes evidence."""
+        return Peer(hotkey=hotkey, address=self._addresses.get(hotkey, ""))
 
     async def got(self, request: Awaitable[V]) -> V | None:
         """What the request gives, or None when it fails."""
@@ -73,32 +74,24 @@ class _Source:
                 log.info("evidence missing=%r", str(error))
                 return None
 
-    async def blob(self, peer: str, name: str, size_bytes: int) -> bytes | None:
+    async def blob(self, peer: Peer, name: str, size_bytes: int) -> bytes | None:
         """A blob by digest or root."""
-        request = fetch_blob(
-            self._client.transport,
-            peer,
-            f"/v1/blobs/{name}",
-            name,
-            limit_bytes=size_bytes,
-            patience_s=PEER_PATIENCE_S,
-        )
-        return await self.got(request)
+        return await self.got(self._reach.blob(peer, name, limit_bytes=size_bytes, patience_s=PEER_PATIENCE_S))
 
-    async def frame(self, peer: str, name: str, state: RunState) -> bytes | None:
+    async def frame(self, peer: Peer, name: str, state: RunState) -> bytes | None:
         """A frame by digest."""
         return await self.blob(peer, name, frame_bytes(state.config))
 
-    async def chunk(self, peer: str, root: str, index: int) -> Chunk | None:
+    async def chunk(self, peer: Peer, root: str, index: int) -> Chunk | None:
         """A chunk of a state with its proof (which the audit checks)."""
 
         async def ask() -> Chunk:
-            response = await self._client.transport.request("GET", peer, f"/v1/states/{root}/chunks/{index}")
+            response = await self._reach.ask(peer, f"/v1/states/{root}/chunks/{index}")
             try:
                 reply = msgspec.json.decode(response.body, type=ChunkReply)
             except msgspec.MsgspecError as error:
                 raise SubnetError(
-                    f"expected a chunk from {peer}, found another answer ({error}); leave it out"
+                    f"expected a chunk from {peer.hotkey}, found another answer ({error}); leave it out"
                 ) from error
             return Chunk(data=reply.data, proof=reply.proof)
 

@@ -88,13 +88,16 @@ class _Doors:
         return Reply(body=canonical(signed), content_type="application/json")
 
     async def blob(self, request: Incoming) -> Reply:
-        """Evidence by digest or root."""
+        """Evidence by digest or root: all of it, or `length` bytes from `start` on, for who puts pieces together."""
         name = request.path["name"]
         data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
         if data is None:
             raise StoreError(
                 f"expected a blob {name[:16]}, found none; it is older than two rounds, or another miner's"
             )
+        if "start" in request.query:
+            start = _number(request, "start")
+            data = data[start : start + _number(request, "length")]
         return Reply(body=data)
 
     async def chunk(self, request: Incoming) -> Reply:

@@ -12,7 +12,8 @@ from subnet.board.page import board_routes
 from subnet.config import RunConfig
 from subnet.edges.blobs import LocalBlobs
 from subnet.edges.ledger import SqlLedger
-from subnet.nodes import orchestrator_routes
+from subnet.edges.relay import Relay
+from subnet.nodes import orchestrator_routes, relay_routes
 from subnet.nodes.orchestrator import Orchestrator, Start, now_ms
 from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, require_registered
 from template.config import NeuronConfig
@@ -64,9 +65,8 @@ async def run_orchestrator(
             return facts(node.state, node.view, now_ms(), around=Around(network=config.network, weights=node.weights))
 
         board = board_routes(shown)
-        app = application(
-            [*orchestrator_routes.routes(node), *board], node.verifier, refusals=orchestrator_routes.REFUSALS
-        )
+        doors = [*orchestrator_routes.routes(node), *relay_routes.routes(node, Relay()), *board]
+        app = application(doors, node.verifier, refusals=orchestrator_routes.REFUSALS)
         async with serve(app, host=config.host, port=config.port) as server:
             running.serving_at(server.url)
             await chain.publish_endpoint(config.external_host or server.host, config.external_port or server.port)

@@ -82,8 +82,8 @@ class _Doors:
         """The handler for one kind of signed message."""
 
         async def handle(request: Incoming) -> Reply:
-            caller = self._registered(request)
-            length_bytes = _whole(request, "length", limit=MESSAGE_LIMIT_BYTES)
+            caller = registered_caller(self._node, request)
+            length_bytes = whole(request, "length", limit=MESSAGE_LIMIT_BYTES)
             body = await request.body(length_bytes=length_bytes, digest=request.query.get("digest", ""))
             signed = parse(body, Signed)
             if signed.kind != kind:
@@ -100,16 +100,16 @@ class _Doors:
         return handle
 
     async def ledger(self, request: Incoming) -> Reply:
-        first = _whole(request, "from", limit=1 << 53)
+        first = whole(request, "from", limit=1 << 53)
         if first >= self._node.state.count:
-            await self._node.news(_wait_s(request))
+            await self._node.news(asked_wait_s(request))
         events = tuple(self._node.events[first : first + PAGE_EVENTS])
         return _json(LedgerPage(head=self._node.head(), events=events))
 
     async def plans(self, request: Incoming) -> Reply:
         """What concerns the caller, from event `from` on; waits for the first such event."""
-        caller, first = self._member(request), _whole(request, "from", limit=1 << 53)
-        end_s = time.monotonic() + _wait_s(request)
+        caller, first = joined_caller(self._node, request), whole(request, "from", limit=1 << 53)
+        end_s = time.monotonic() + asked_wait_s(request)
         while True:
             self._node.polled[caller] = time.monotonic()
             events = tuple(event for event in self._node.events[first:] if self._concerns(event, caller))
@@ -122,7 +122,7 @@ class _Doors:
 
     async def brief(self, request: Incoming) -> Reply:
         """Where the caller stands, and the orders of this round that it may still have to follow."""
-        caller, state = self._member(request), self._node.state
+        caller, state = joined_caller(self._node, request), self._node.state
         member = state.members[caller]
         events = tuple(event for event in self._node.events if self._still_open(event, caller))
         return _json(
@@ -178,9 +178,9 @@ class _Doors:
 
     async def put_blob(self, request: Incoming) -> Reply:
         """Take a committed contribution from its author, or a public state from the publisher."""
-        caller, name = self._registered(request), request.path["name"]
+        caller, name = registered_caller(self._node, request), request.path["name"]
         limit = self._expected_bytes(caller, name)
-        length_bytes = _whole(request, "length", limit=limit)
+        length_bytes = whole(request, "length", limit=limit)
         data = await request.body(length_bytes=length_bytes)
         self._fit(caller, data)
         self._node.store.put_named(name, data)
@@ -218,35 +218,34 @@ class _Doors:
             status=403,
         )
 
-    def _registered(self, request: Incoming) -> str:
-        assert request.caller is not None
-        hotkey, state = request.caller.hotkey, self._node.state
-        if hotkey not in state.roster and hotkey != state.orchestrator and self._unknown(hotkey):
-            raise RefusedRequest(
-                f"expected a hotkey registered on subnet {state.netuid}, found {hotkey}; run strata register",
-                word="unregistered",
-                status=403,
-            )
-        return hotkey
 
-    def _unknown(self, hotkey: str) -> bool:
-        view = self._node.view
-        return view is None or view.neuron(hotkey) is None
+def registered_caller(node: Orchestrator, request: Incoming) -> str:
+    """The caller's hotkey. Raises RefusedRequest when it has no uid on the subnet."""
+    assert request.caller is not None
+    hotkey, state, view = request.caller.hotkey, node.state, node.view
+    unknown = view is None or view.neuron(hotkey) is None
+    if hotkey not in state.roster and hotkey != state.orchestrator and unknown:
+        raise RefusedRequest(
+            f"expected a hotkey registered on subnet {state.netuid}, found {hotkey}; run strata register",
+            word="unregistered",
+            status=403,
+        )
+    return hotkey
 
-    def _member(self, request: Incoming) -> str:
-        hotkey = self._registered(request)
-        if hotkey not in self._node.state.members:
-            raise RefusedRequest(
-                f"expected a member of the run, found {hotkey}; join first", word="no_member", status=403
-            )
-        return hotkey
+
+def joined_caller(node: Orchestrator, request: Incoming) -> str:
+    """The caller's hotkey. Raises RefusedRequest when it has not joined the run."""
+    hotkey = registered_caller(node, request)
+    if hotkey not in node.state.members:
+        raise RefusedRequest(f"expected a member of the run, found {hotkey}; join first", word="no_member", status=403)
+    return hotkey
 
 
 def _json(value: msgspec.Struct) -> Reply:
     return Reply(body=canonical(value), content_type="application/json")
 
 
-def _whole(request: Incoming, name: str, *, limit: int) -> int:
+def whole(request: Incoming, name: str, *, limit: int) -> int:
     """A whole number of the query. Raises RefusedRequest when it is missing, malformed or above the limit."""
     text = request.query.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > limit:
@@ -258,7 +257,8 @@ def _whole(request: Incoming, name: str, *, limit: int) -> int:
     return int(text)
 
 
-def _wait_s(request: Incoming) -> float:
+def asked_wait_s(request: Incoming) -> float:
+    """How long the caller wants to wait for news, within what is allowed; nothing readable means not at all."""
     text = request.query.get("wait_s", "0")
     try:
         wait_s = float(text)

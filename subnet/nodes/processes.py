@@ -36,6 +36,7 @@ async def run_miner(config: NeuronConfig, running: Running, *, cheat: CheatChoic
 
     from subnet.cheats.base import Cheat
     from subnet.nodes import miner_routes
+    from subnet.nodes.letters import Letters, bundle_limit_bytes
     from subnet.nodes.miner import Miner
     from subnet.nodes.orchestrator_routes import REFUSALS
 
@@ -52,13 +53,18 @@ async def run_miner(config: NeuronConfig, running: Running, *, cheat: CheatChoic
             cheat=make_cheat(cheat.kind, cheat.strength) if cheat.kind else Cheat(0.0),
             stopping=running.stopping,
         )
-        app = application(miner_routes.routes(miner), node.verifier, refusals=REFUSALS)
+        doors = miner_routes.routes(miner)
+        app = application(doors, node.verifier, refusals=REFUSALS)
+        forwarded = application(doors, node.forwarded, refusals=REFUSALS)
+        letters = Letters(node.client, forwarded, limit_bytes=bundle_limit_bytes(node.run))
         async with serve(app, host=config.host, port=config.port) as server:
             running.serving_at(server.url)
-            miner.address = await announce(node, server)
+            fetching = asyncio.create_task(letters.work())
             try:
+                miner.address = await announce(node, server)
                 await miner.work()
             finally:
+                fetching.cancel()
                 miner.close()
 
 

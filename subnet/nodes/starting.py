@@ -16,6 +16,7 @@ from subnet.config import RunConfig
 from subnet.errors import ConfigError, UnreachableError
 from subnet.ledger.record import read_record
 from subnet.nodes.client import RunClient
+from template.auth import FORWARDED_AGE_S
 from template.chain import Chain
 from template.config import NeuronConfig
 from template.errors import NotRegistered
@@ -39,6 +40,7 @@ class Joined:
     client: RunClient
     run: RunConfig
     verifier: HotkeyVerifier
+    forwarded: HotkeyVerifier  # the same with its nonces, for requests that the relay forwards
 
 
 @contextlib.asynccontextmanager
@@ -60,7 +62,8 @@ async def joined(config: NeuronConfig, *, stopping: asyncio.Event, registered: b
         client = RunClient(transport, peer, hotkey, signer=signer, verifier=verifier)
         run = await client.facts(patience_s=PATIENCE_S)
         await check_record(chain, hotkey, run)
-        yield Joined(config=config, chain=chain, client=client, run=run, verifier=verifier)
+        forwarded = HotkeyVerifier(signer.hotkey, nonces, max_age_s=FORWARDED_AGE_S)
+        yield Joined(config=config, chain=chain, client=client, run=run, verifier=verifier, forwarded=forwarded)
     finally:
         await transport.close()
         await chain.close()

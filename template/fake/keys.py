@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import blake3
 
-from template.auth import Caller, NonceStore, check_age
+from template.auth import MAX_AGE_S, Caller, NonceStore, check_age
 from template.errors import BadSignature, MalformedAuth, ReplayedRequest, WrongReceiver
 from template.nonces import MemoryNonceStore
 from template.values import Hotkey
@@ -64,8 +64,10 @@ class FakeVerifier:
         nonce_store: NonceStore | None = None,
         *,
         now_ns: Callable[[], int] = time.time_ns,
+        max_age_s: float = MAX_AGE_S,
     ) -> None:
         self._self_hotkey = self_hotkey
+        self._max_age_s = max_age_s
         self._nonces = nonce_store or MemoryNonceStore()
         self._now_ns = now_ns
 
@@ -80,7 +82,7 @@ class FakeVerifier:
             raise MalformedAuth("expected the btauth/1 headers, found some missing or unreadable; sign the request")
         if lowered.get("x-bittensor-receiver") != self._self_hotkey:
             raise WrongReceiver("expected a request signed for this hotkey, found another; ask the chain who is here")
-        check_age((int(nonce) - self._now_ns()) / 1e9)
+        check_age((int(nonce) - self._now_ns()) / 1e9, self._max_age_s)
         signed = _request_bytes(method, target, int(nonce), sender, self._self_hotkey)
         if signature != _keyed(sender, signed).hex():
             raise BadSignature("expected the hotkey's signature over this request, found another; sign what you send")

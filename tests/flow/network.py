@@ -12,16 +12,20 @@ from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.edges.blobs import LocalBlobs
 from subnet.edges.ledger import SqlLedger
+from subnet.edges.relay import Relay
 from subnet.ledger.state import RunState
-from subnet.nodes import miner_routes, orchestrator_routes
+from subnet.nodes import miner_routes, orchestrator_routes, relay_routes
 from subnet.nodes.client import RunClient
+from subnet.nodes.letters import Letters, bundle_limit_bytes
 from subnet.nodes.miner import Miner
 from subnet.nodes.orchestrator import Orchestrator, Start
 from subnet.nodes.publisher import Publisher
 from subnet.nodes.validator import Validator
+from template.auth import FORWARDED_AGE_S
 from template.fake.chain import FakeChain, FakeNetwork, FakeRules
 from template.fake.keys import FakeSigner, FakeVerifier
 from template.fake.transport import FakePeers, FakeTransport
+from template.nonces import MemoryNonceStore
 from template.web import application
 
 ORCHESTRATOR = "orchestrator:1"
@@ -38,6 +42,8 @@ class Network:
     chain: FakeNetwork
     peers: FakePeers = field(default_factory=FakePeers)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    relay: Relay = field(default_factory=Relay)
+    letters: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     orchestrator: Orchestrator = field(init=False)
     publisher: Publisher = field(init=False)
     miners: dict[str, Miner] = field(default_factory=dict)
@@ -83,7 +89,10 @@ class Network:
             start=Start(num_miners=self.num_miners, patience_s=20.0),
         )
         await self.orchestrator.open(self.run)
-        routes = orchestrator_routes.routes(self.orchestrator)
+        routes = [
+            *orchestrator_routes.routes(self.orchestrator),
+            *relay_routes.routes(self.orchestrator, self.relay),
+        ]
         self.peers.apps[ORCHESTRATOR] = application(
             routes, self.orchestrator.verifier, refusals=orchestrator_routes.REFUSALS
         )
@@ -100,8 +109,8 @@ class Network:
         )
         self.tasks["publisher"] = asyncio.create_task(self.publisher.work())
 
-    def start_miner(self, name: str, cheat: Cheat | None = None) -> Miner:
-        """A miner under a registered name."""
+    def start_miner(self, name: str, cheat: Cheat | None = None, *, outbound_only: bool = False) -> Miner:
+        """A miner under a registered name; nobody can connect to one that is outbound-only."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         miner = Miner(
@@ -110,12 +119,16 @@ class Network:
             client=self.client(name),
             blobs=self.blobs(f"{name}/blobs"),
             folder=folder,
-            address=f"{name}:1",
+            address="" if outbound_only else f"{name}:1",
             cheat=cheat or Cheat(0.0),
         )
-        verifier = FakeVerifier(FakeSigner(name).hotkey)
-        app = application(miner_routes.routes(miner), verifier, refusals=orchestrator_routes.REFUSALS)
-        self.peers.apps[f"{name}:1"] = app
+        hotkey, nonces, routes = FakeSigner(name).hotkey, MemoryNonceStore(), miner_routes.routes(miner)
+        refusals = orchestrator_routes.REFUSALS
+        if not outbound_only:
+            self.peers.apps[f"{name}:1"] = application(routes, FakeVerifier(hotkey, nonces), refusals=refusals)
+        forwarded = application(routes, FakeVerifier(hotkey, nonces, max_age_s=FORWARDED_AGE_S), refusals=refusals)
+        letters = Letters(miner.client, forwarded, limit_bytes=bundle_limit_bytes(self.run))
+        self.letters[name] = asyncio.create_task(letters.work())
         self.miners[name] = miner
         self.tasks[name] = asyncio.create_task(miner.work())
         return miner
@@ -146,6 +159,8 @@ class Network:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        if name in self.letters:
+            self.letters.pop(name).cancel()
         self.peers.down.add(f"{name}:1")
 
 
@@ -169,8 +184,9 @@ async def network(
         net.start_publisher()
         yield net
     finally:
-        for task in net.tasks.values():
+        working = [*net.tasks.values(), *net.letters.values()]
+        for task in working:
             task.cancel()
-        await asyncio.gather(*net.tasks.values(), return_exceptions=True)
+        await asyncio.gather(*working, return_exceptions=True)
         for miner in net.miners.values():
             miner.close()

@@ -1,0 +1,129 @@
+"""How a node reaches a miner: directly at its address, or by a letter through the orchestrator's relay.
+
+The same request either way, signed for the receiver; so the answer is checked in the same way too. A miner without an
+address, or one that could not be connected to a moment ago, gets letters. Knows nothing of what is asked.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from subnet.canonical import digest
+from subnet.edges.blobs import check_blob
+from subnet.errors import EvidenceError
+from subnet.nodes.client import RunClient, retried
+from subnet.wire.letter import make_letter, pack
+from template.errors import BodyTooLarge, PeerUnreachable
+from template.inward import Inward
+from template.transport import Response
+
+log = logging.getLogger("strata.reach")
+
+DIRECT_S = 15.0
+LETTER_S = 30.0  # a little longer than a letter lives
+AVOID_S = 60.0  # a peer that could not be connected to gets letters for so long
+PIECE_BYTES = 4 << 20
+ANSWER_BYTES = 256 << 10  # an acknowledgement, or a chunk with its proof
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """A miner: its hotkey, and its address as the ledger has it (empty when it works outbound-only)."""
+
+    hotkey: str
+    address: str
+
+
+class Reach:
+    """One node's way to all miners."""
+
+    def __init__(self, client: RunClient) -> None:
+        self._client = client
+
+    def directly(self, peer: Peer) -> bool:
+        """Whether the next request goes straight to the peer."""
+        now_s = asyncio.get_running_loop().time()
+        return bool(peer.address) and self._client.avoid_until_s.get(peer.address, 0.0) <= now_s
+
+    async def deliver(self, peer: Peer, target: str, frame: bytes) -> Response:
+        """POST a frame, signed for the peer; its answer. Raises TransportError kinds."""
+        if self.directly(peer):
+            try:
+                return await self._client.transport.request(
+                    "POST", peer.address, target, body=frame, receiver=peer.hotkey, timeout_s=DIRECT_S
+                )
+            except PeerUnreachable as error:
+                self._avoid(peer, error)
+        headers = self._client.signer.sign_request("POST", target, peer.hotkey)
+        request = Inward(method="POST", target=target, headers=headers, body=frame)
+        return await self._by_letter(peer, request, answer_bytes=ANSWER_BYTES)
+
+    async def ask(self, peer: Peer, target: str) -> Response:
+        """GET something small that anybody may ask for. Raises TransportError kinds."""
+        if self.directly(peer):
+            try:
+                return await self._client.transport.request("GET", peer.address, target)
+            except PeerUnreachable as error:
+                self._avoid(peer, error)
+        return await self._by_letter(peer, _get(target), answer_bytes=ANSWER_BYTES)
+
+    async def blob(self, peer: Peer, name: str, *, limit_bytes: int, patience_s: float) -> bytes:
+        """A blob by digest or root, verified. Raises TransportError kinds, UnreachableError, or EvidenceError."""
+
+        async def attempt() -> bytes:
+            if self.directly(peer):
+                try:
+                    return await self._whole(peer.address, name, limit_bytes)
+                except PeerUnreachable as error:
+                    self._avoid(peer, error)
+            return await self._in_pieces(peer, name, limit_bytes)
+
+        data = await retried(attempt, what=f"{peer.hotkey} to send {name[:12]}", patience_s=patience_s)
+        if not data:
+            raise EvidenceError(f"expected the bytes of {name[:12]} from {peer.hotkey}, found none; ask another source")
+        check_blob(name, data)
+        return data
+
+    async def _whole(self, address: str, name: str, limit_bytes: int) -> bytes:
+        download = self._client.transport.download(address, f"/v1/blobs/{name}", limit_bytes=limit_bytes)
+        return b"".join([part async for part in download])
+
+    async def _in_pieces(self, peer: Peer, name: str, limit_bytes: int) -> bytes:
+        """By one letter after the other, so that no relay has to hold a whole state."""
+        data = bytearray()
+        while len(data) < limit_bytes:
+            length = min(PIECE_BYTES, limit_bytes - len(data))
+            target = f"/v1/blobs/{name}?start={len(data)}&length={length}"
+            piece = await self._by_letter(peer, _get(target), answer_bytes=length)
+            data += piece.body
+            if len(piece.body) != length:
+                break
+        return bytes(data)
+
+    async def _by_letter(self, peer: Peer, request: Inward, *, answer_bytes: int) -> Response:
+        """Have the orchestrator's relay carry a request to the peer and its answer back."""
+        client = self._client
+        bundle = pack(
+            [make_letter(request.method, request.target, request.headers, request.body, answer_bytes=answer_bytes)]
+        )
+        target = f"/v1/relay/{peer.hotkey}?digest={digest(bundle)}&length={len(bundle)}&answer={answer_bytes}"
+        response = await client.transport.request(
+            "POST", client.peer, target, body=bundle, receiver=client.orchestrator, timeout_s=LETTER_S
+        )
+        if len(response.body) > answer_bytes:
+            raise BodyTooLarge(
+                f"expected at most {answer_bytes} bytes from {peer.hotkey}, found {len(response.body)}; leave it"
+            )
+        return response
+
+    def _avoid(self, peer: Peer, error: PeerUnreachable) -> None:
+        """Remember that this peer cannot be connected to; it is tried again after a while."""
+        if peer.address not in self._client.avoid_until_s:
+            log.warning(
+                "peer=%s address=%s unreachable=%r; by letter from now on", peer.hotkey, peer.address, str(error)
+            )
+        self._client.avoid_until_s[peer.address] = asyncio.get_running_loop().time() + AVOID_S
+
+
+def _get(target: str) -> Inward:
+    return Inward(method="GET", target=target, headers={})

@@ -1,0 +1,84 @@
+"""The relay's doors at the orchestrator: a letter in, the letters of a receiver out, its answers in.
+
+Every door is signed. What a letter costs is known from the signed target, so it is refused before it is read. The
+receiver checks the letter itself; here it is only made sure that nobody fills the relay in another's name.
+"""
+
+from subnet.audit.tensors import frame_bytes
+from subnet.edges.relay import Answer, Relay, answer_room
+from subnet.errors import RefusedError
+from subnet.nodes.orchestrator import Orchestrator
+from subnet.nodes.orchestrator_routes import asked_wait_s, joined_caller, registered_caller, whole
+from subnet.wire.letter import HEAD_LIMIT_BYTES, check_relayable, pack, sender_of, unpack
+from template.errors import RefusedRequest
+from template.transport import Incoming, Reply, Route
+
+PIECE_BYTES = 4 << 20  # of evidence, in one answer
+
+
+def routes(node: Orchestrator, relay: Relay) -> list[Route]:
+    """All doors of the relay."""
+    doors = _Doors(node, relay)
+    return [
+        Route(method="GET", path="/v1/relay", handler=doors.take),
+        Route(method="POST", path="/v1/relay/{hotkey}", handler=doors.send),
+        Route(method="POST", path="/v1/relay/answers/{number}", handler=doors.answer),
+    ]
+
+
+class _Doors:
+    """The handlers of one relay."""
+
+    def __init__(self, node: Orchestrator, relay: Relay) -> None:
+        self._node = node
+        self._relay = relay
+
+    async def take(self, request: Incoming) -> Reply:
+        """The caller's letters, as a bundle; waits for the first. An empty bundle when none came."""
+        caller = registered_caller(self._node, request)
+        letters = await self._relay.take(caller, wait_s=asked_wait_s(request))
+        return Reply(body=pack(letters))
+
+    async def send(self, request: Incoming) -> Reply:
+        """Take a letter for a member, and answer with what the member answers."""
+        caller, receiver = registered_caller(self._node, request), request.path["hotkey"]
+        if receiver not in self._node.state.members:
+            raise RefusedRequest(
+                f"expected a letter to a member of the run, found {receiver[:64]}; it has to join first",
+                word="no_member",
+                status=404,
+            )
+        longest = frame_bytes(self._node.state.config) + HEAD_LIMIT_BYTES
+        length_bytes = whole(request, "length", limit=longest)
+        answer_bytes = whole(request, "answer", limit=PIECE_BYTES)
+        with self._relay.room(caller, receiver, length_bytes + answer_room(answer_bytes)):
+            bundle = await request.body(length_bytes=length_bytes, digest=request.query.get("digest", ""))
+            letters = unpack(bundle)
+            if len(letters) != 1 or letters[0].head.answer_bytes != answer_bytes:
+                raise RefusedError(
+                    f"expected one letter with an answer of up to {answer_bytes} bytes, found {len(letters)}; send "
+                    "each by itself, with the room that the target says"
+                )
+            check_relayable(letters[0].head)
+            self._check_sender(sender_of(letters[0].head), caller, signed=letters[0].head.method == "POST")
+            answer = await self._relay.send(receiver, letters[0])
+            return Reply(body=answer.body, status=answer.status)
+
+    def _check_sender(self, sender: str, caller: str, *, signed: bool) -> None:
+        if sender != (caller if signed else ""):
+            raise RefusedError(
+                f"expected a letter signed by {caller if signed else 'nobody'}, found {sender[:64] or 'nobody'}; hand "
+                "in your own deliveries only"
+            )
+
+    async def answer(self, request: Incoming) -> Reply:
+        """Take a receiver's answer to a letter, and hand it to the sender."""
+        caller, text = joined_caller(self._node, request), request.path["number"]
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+        status = whole(request, "status", limit=599)
+        length_bytes = whole(request, "length", limit=self._relay.expected_bytes(caller, number))
+        body = await request.body(length_bytes=length_bytes, digest=request.query.get("digest", ""))
+        if status < 200:
+            raise RefusedError(f"expected a status of 200 to 599, found {status}; send what the miner answered")
+        self._relay.answer(caller, number, Answer(status=status, body=body))
+        return Reply(body=b"{}", content_type="application/json")
