@@ -188,10 +188,10 @@ class Methods:
             answer = call_runtime_api(self.chain, block, str(name), self.bytes_param(params, 1))
         except UnknownApi as error:
             logger.warning("event=runtime_api_refused name=%s", name)
-            raise RpcError(_RUNTIME_ERROR, f"Client error: Execution failed: {error}", str(error)) from error
+            raise RpcError(_RUNTIME_ERROR, "Client error: Execution failed", str(error)) from error
         except (ValueError, IndexError) as error:
             detail = f"expected the arguments of {name}, found other bytes: {error}"
-            raise RpcError(_RUNTIME_ERROR, f"Client error: Execution failed: {detail}", detail) from error
+            raise RpcError(_RUNTIME_ERROR, "Client error: Execution failed", detail) from error
         return "0x" + answer.hex()
 
     def _metadata_at_version(self, argument: bytes) -> str:

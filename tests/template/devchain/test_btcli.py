@@ -33,6 +33,7 @@ for line in sys.stdin:
     print(json.dumps([code, text.getvalue()]), file=sys.__stdout__, flush=True)
 """
 VALIDATOR = Keypair.create_from_uri("//validator0//hot").ss58_address
+OTHER = Keypair.create_from_uri("//validator1//hot").ss58_address
 
 Btcli = Callable[..., Any]
 
@@ -131,9 +132,17 @@ def test_wallet_transfer(btcli: Btcli) -> None:
     assert "1.5" in str(btcli(f"query balance --coldkey {target}"))
 
 
-def test_subnets_create(btcli: Btcli) -> None:
+def test_stake_move(btcli: Btcli) -> None:
+    ends = f"--origin-hotkey {VALIDATOR} --dest-hotkey {OTHER} --origin-netuid 1 --dest-netuid 1"
+    assert btcli(f"stake move {ends} --amount-alpha 1 -y")["success"]
+    assert OTHER in str(btcli("stake list"))
+
+
+def test_subnets_create_and_sudo_start(btcli: Btcli) -> None:
     assert btcli("subnets create -y")["success"]
-    assert "2" in btcli("query subnet-names") or len(btcli("query subnets")) == 3
+    assert [subnet["netuid"] for subnet in btcli("query subnets")] == [0, 1, 2]
+    assert btcli("sudo start --netuid 2 -y")["success"]
+    assert "FirstEmissionBlockNumberAlreadySet" in str(btcli("sudo start --netuid 2 -y", code=1))
 
 
 def test_sudo_set(btcli: Btcli) -> None:
