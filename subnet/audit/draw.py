@@ -96,27 +96,30 @@ def rate(config: AuditConfig) -> float:
     return config.rate_frac
 
 
-def judges(state: RunState, hotkey: str) -> dict[str, int]:
-    """Stake of the validators that may judge this hotkey: nobody judges its own coldkey, unless the run allows it."""
-    validators = state.validators()
+def judges(state: RunState, hotkey: str, count: int | None = None) -> dict[str, int]:
+    """Stake of the validators that may judge this hotkey: nobody judges its own coldkey, unless the run allows it.
+
+    count: by the roster under a head of so many events, so that a draw can be repeated after stakes have changed.
+    """
+    validators = state.validators(count)
     if state.config.allow_same_identity:
         return validators
-    own = state.coldkey(hotkey)
-    return {validator: stake for validator, stake in validators.items() if state.coldkey(validator) != own}
+    own = state.coldkey(hotkey, count)
+    return {validator: stake for validator, stake in validators.items() if state.coldkey(validator, count) != own}
 
 
-def share(state: RunState, validator: str, hotkey: str = "") -> float:
+def share(state: RunState, validator: str, hotkey: str = "", *, count: int | None = None) -> float:
     """The validator's part of the stake of all that may judge `hotkey` (of all validators, when none is named)."""
-    stakes = judges(state, hotkey) if hotkey else state.validators()
+    stakes = judges(state, hotkey, count) if hotkey else state.validators(count)
     if validator not in stakes:
         return 0.0
     total = sum(stakes.values())
     return stakes[validator] / total if total else 1 / len(stakes)
 
 
-def chance(state: RunState, validator: str, hotkey: str) -> float:
-    """The chance that this validator draws a segment of this hotkey."""
-    return rate(state.config.audit) * share(state, validator, hotkey)
+def chance(state: RunState, validator: str, hotkey: str, *, count: int | None = None) -> float:
+    """The chance that this validator draws a segment of this hotkey, under a head of `count` events."""
+    return rate(state.config.audit) * share(state, validator, hotkey, count=count)
 
 
 def _again(segment: Segment, validator: str) -> bool:
@@ -174,7 +177,7 @@ def check_draw(state: RunState, verdict: Verdict, block_hash_of: Callable[[int],
             "ignore this verdict: the draw came before the commit"
         )
     seed = draw_seed(state.config.run_id, first.root, block_hash_of(first.block), verdict.validator)
-    if not is_drawn(seed, segment.id, chance(state, verdict.validator, segment.hotkey)):
+    if not is_drawn(seed, segment.id, chance(state, verdict.validator, segment.hotkey, count=first.count)):
         raise RefusedError(
             f"expected a segment drawn at block {first.block}, found {segment.id[:12]}, which was not; "
             "ignore this verdict"

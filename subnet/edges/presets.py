@@ -212,7 +212,7 @@ def _audit(options: RunOptions) -> AuditConfig:
     return AuditConfig(
         rate_frac=options.audit_rate,
         draw_every_blocks=4,
-        draw_delay_blocks=2,
+        draw_delay_blocks=4,
         tolerance_activation=1e-4,
         tolerance_gradient=1e-4,
         tolerance_loss=1e-5,

@@ -137,7 +137,9 @@ def _seen(state: RunState, signed: Signed, message: Seen, door: Door) -> None:
         raise RefusedError(
             f"expected a head of this ledger, found {message.count} events under {message.root[:12]}; refetch"
         )
-    if abs(message.block - door.block) > SEEN_SLACK_BLOCKS:
+    # A head dated back to before a block whose hash is known could choose its draw: less slack than the draw's delay.
+    behind = min(SEEN_SLACK_BLOCKS, state.config.audit.draw_delay_blocks - 1)
+    if not door.block - behind <= message.block <= door.block + SEEN_SLACK_BLOCKS:
         raise RefusedError(
             f"expected a head seen at about block {door.block}, found block {message.block}; sign a new one"
         )

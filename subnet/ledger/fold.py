@@ -86,6 +86,7 @@ def _roster(state: RunState, body: Roster, event: Event) -> None:
     for member in state.members.values():
         member.coldkey = state.roster[member.hotkey].coldkey if member.hotkey in state.roster else member.coldkey
     state.roster_block = body.block
+    state.rosters.append((event.n, state.roster))
 
 
 def _assign(state: RunState, body: Assign, event: Event) -> None:

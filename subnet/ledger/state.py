@@ -120,6 +120,7 @@ class RunState:
     close_deadline_ms: int = 0
     roster: dict[str, RosterEntry] = field(default_factory=dict)
     roster_block: int = 0
+    rosters: list[tuple[int, dict[str, RosterEntry]]] = field(default_factory=list)  # event and roster, oldest first
     members: dict[str, Member] = field(default_factory=dict)
     current: StepState | None = None
     plans: dict[str, Plan] = field(default_factory=dict)  # by digest
@@ -139,13 +140,20 @@ class RunState:
     commitments: list[Commitment] = field(default_factory=list)
     partial: list[int] = field(default_factory=list)  # microbatches that counted on some stages only
 
-    def validators(self) -> dict[str, int]:
-        """Stake in rao of every neuron with a validator permit."""
-        return {entry.hotkey: entry.stake_rao for entry in self.roster.values() if entry.permit}
+    def roster_at(self, count: int | None = None) -> dict[str, RosterEntry]:
+        """The roster as the first `count` events state it (the first one where they state none yet), or the latest."""
+        if count is None or not self.rosters:
+            return self.roster
+        earlier = (roster for event, roster in reversed(self.rosters) if event < count)
+        return next(earlier, self.rosters[0][1])
 
-    def coldkey(self, hotkey: str) -> str:
+    def validators(self, count: int | None = None) -> dict[str, int]:
+        """Stake in rao of every neuron with a validator permit, by the roster of the first `count` events."""
+        return {entry.hotkey: entry.stake_rao for entry in self.roster_at(count).values() if entry.permit}
+
+    def coldkey(self, hotkey: str, count: int | None = None) -> str:
         """The coldkey behind a hotkey, or the hotkey itself when the roster does not know it."""
-        entry = self.roster.get(hotkey)
+        entry = self.roster_at(count).get(hotkey)
         return entry.coldkey if entry else hotkey
 
     def upheld(self, segment: Segment) -> bool:
