@@ -17,6 +17,8 @@ from template.web_client import HttpTransport
 
 START_S = 60.0
 HEALTH_S = 2.0
+CLOSE_S = 1.0
+WEIGHTS_EVERY_BLOCKS = 5
 
 
 class Watch:
@@ -34,6 +36,8 @@ class Watch:
         self._follower = Follower(client, network.plan.run)
         self.ready = False
         self.view: ChainView | None = None
+        self.weights: dict[int, dict[int, float]] = {}  # on the chain, per validator, as of some blocks ago
+        self._weighed_block = 0
 
     @property
     def state(self) -> RunState:
@@ -60,11 +64,14 @@ class Watch:
         self.ready = True
         with contextlib.suppress(ChainError):  # else the last view stays, with its age shown
             self.view = await self._chain.view()
+            if self.view.block >= self._weighed_block + WEIGHTS_EVERY_BLOCKS:
+                await self.look_at_weights()
         return self.state
 
-    async def weights(self) -> dict[int, dict[int, float]]:
-        """The weights on the chain, per validator."""
-        return await self._chain.weights()
+    async def look_at_weights(self) -> None:
+        """Read the weights on the chain."""
+        self.weights = await self._chain.weights()
+        self._weighed_block = self.view.block if self.view else 0
 
     async def settled(self) -> bool:
         """Whether every living validator says so, and an epoch has run since their weights."""
@@ -90,6 +97,8 @@ class Watch:
         return facts if isinstance(facts, dict) else {}
 
     async def close(self) -> None:
-        """Let go of the connections."""
-        await self._transport.close()
-        await self._chain.close()
+        """Let go of the connections; of those that the other side keeps us waiting for as well."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._transport.close()
+                await self._chain.close()

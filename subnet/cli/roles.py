@@ -15,10 +15,12 @@ from subnet.canonical import parse
 from subnet.cli import flags
 from subnet.config import RunConfig
 from subnet.edges.presets import RunOptions, build_run
-from subnet.errors import EXIT_CODES, ConfigError
+from subnet.errors import EXIT_CODES, ConfigError, MessageError
+from subnet.model.cost import spans
 from template.config import NeuronConfig, parse_address_map
 from template.neuron import Running, run_neuron
 from template.values import Hotkey
+from template.wallets import check_wallet_files
 
 LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 DATA_DIR = Path("~/.strata")
@@ -141,8 +143,10 @@ def orchestrator(
     steps: Annotated[int, typer.Option(help="Inner steps per round.")] = RunOptions().steps,
     model: Annotated[str, typer.Option(help="A preset, or a folder or config.json of a transformers model.")] = "tiny",
     data: Annotated[str, typer.Option(help="stdlib, a folder of text, or datasets:PATH[#COLUMN].")] = "stdlib",
-    wait_for: Annotated[int | None, typer.Option(help="Start with so many miners. Default: one per stage.")] = None,
-    patience: Annotated[float, typer.Option(help="Seconds to wait for them after the first.")] = 60.0,
+    wait_for: Annotated[
+        int | None, typer.Option(min=1, help="Start with so many miners. Default: one per stage.")
+    ] = None,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for them after the first.")] = 60.0,
     ledger: Annotated[str | None, typer.Option(help="Database URL. Default: SQLite in the data folder.")] = None,
     debug: flags.Debug = False,
 ) -> None:
@@ -157,6 +161,7 @@ def orchestrator(
         run = read_config(config_file)
     else:
         run = build_run(RunOptions(stages=stages, rounds=rounds, steps=steps, model=model, data=data))
+    spans(run)  # a model that cannot be cut is refused before anything is written
     options = OrchestratorOptions(num_miners=wait_for or run.stages, patience_s=patience, ledger_url=ledger)
     run_role(
         "orchestrator",
@@ -221,6 +226,11 @@ def read_config(path: Path) -> RunConfig:
         raise ConfigError(
             f"expected a run's configuration at {path}, found: {error.strerror}; check the path"
         ) from error
+    except MessageError as error:
+        raise ConfigError(
+            f"expected a run's configuration in canonical JSON in {path}, found something else ({error}); use the "
+            "run.json that another command wrote"
+        ) from error
 
 
 def run_role(name: str, config: NeuronConfig, main: RunMain, *, debug: bool, lock: bool = True) -> None:
@@ -228,8 +238,8 @@ def run_role(name: str, config: NeuronConfig, main: RunMain, *, debug: bool, loc
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, format=LOG_FORMAT)
     for noisy in ("httpx", "websockets", "uvicorn", "asyncio", "bittensor"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    check_wallet_files(config.wallet_name, config.wallet_hotkey, config.wallet_path)
     hotkey = f"{config.wallet_name}-{config.wallet_hotkey}" if lock else None
-    config.data_dir.mkdir(parents=True, exist_ok=True)
     code = run_neuron(main, name=f"strata {name}", data_dir=config.data_dir, hotkey=hotkey, exit_codes=EXIT_CODES)
     if code:
         raise typer.Exit(code)

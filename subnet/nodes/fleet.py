@@ -5,6 +5,7 @@ are forked out of one server that has loaded it. Every process has a log file. K
 """
 
 import asyncio
+import contextlib
 import logging
 import multiprocessing
 import multiprocessing.forkserver
@@ -26,7 +27,6 @@ STOP_S = 4.5
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
-LOG_TAIL_LINES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,22 @@ class Fleet:
         os.environ.update(MALLOC)
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["subnet.nodes.preloaded"])
-        multiprocessing.forkserver.ensure_running()
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is ours to handle, and to pass on
+        try:
+            multiprocessing.forkserver.ensure_running()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def wait_ready(self) -> None:
+        """Block until the server has loaded what computes, so that `fork` returns at once. For a thread."""
+        process = multiprocessing.get_context("forkserver").Process(target=_nothing)
+        try:
+            process.start()
+        except EOFError as error:
+            raise SubnetError(
+                "expected the fork server to load torch, found it ended; is there memory left?"
+            ) from error
+        process.join()
 
     def command(self, name: str, arguments: Sequence[str]) -> None:
         """Start `strata ARGUMENTS` as a process of its own."""
@@ -79,14 +94,23 @@ class Fleet:
         return {name: code for name, code in codes.items() if code is not None}
 
     def complaint(self, name: str) -> str:
-        """The last lines that a process wrote: why it ended, in its own words."""
+        """The last line that a process wrote besides its log: why it ended, in its own words."""
         try:
             text = (self.logs / f"{name}.log").read_text(errors="replace")
         except OSError:
             return "it wrote nothing"
-        lines = [line.removeprefix("error: ") for line in text.splitlines() if line.strip()]
-        said = [line for line in lines if not line.startswith("time=")]
-        return " / ".join((said or lines)[-LOG_TAIL_LINES:]) or "it wrote nothing"
+        lines = [line for line in text.splitlines() if line.strip()]
+        said = [line for line in lines if not line.startswith("time=")] or lines
+        last = said[-1] if said else "it wrote nothing"
+        for prefix in ("error: ", f"strata {name}: ", f"{name}: "):
+            last = last.removeprefix(prefix)
+        return last
+
+    def fate(self, name: str, code: int) -> str:
+        """How a process ended: the signal that killed it, or its exit code and its last words."""
+        if code < 0:
+            return f"it was killed by {signal.Signals(-code).name}"
+        return f"it ended with exit code {code} ({self.complaint(name)})"
 
     async def wait_for(self, name: str, found: Callable[[str], str | None], *, limit_s: float) -> str:
         """Wait until `found` sees what it looks for in a process's log. Raises SubnetError when the process ends."""
@@ -114,6 +138,14 @@ class Fleet:
         if chain is not None and chain.poll() is None:
             chain.send_signal(signal.SIGTERM)
         self._wait([], [chain] if chain else [], limit_s=1.0)
+        self._end_server()
+
+    def _end_server(self) -> None:
+        """Kill the fork server: left to itself it ends only once it has loaded everything."""
+        pid: int | None = getattr(multiprocessing.forkserver._forkserver, "_forkserver_pid", None)  # no public handle
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _wait(self, living: list[ForkServerProcess], running: list[subprocess.Popen[bytes]], *, limit_s: float) -> None:
         end_s = time.monotonic() + limit_s
@@ -128,6 +160,10 @@ class Fleet:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+def _nothing() -> None:
+    """The body of a process that only shows that the server forks."""
 
 
 def _run(child: Child) -> None:

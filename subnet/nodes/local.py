@@ -72,6 +72,7 @@ class LocalNetwork:
         await self._start_chain()
         self._start_orchestrator()
         await self._register()
+        await asyncio.to_thread(self.fleet.wait_ready)
         self.fleet.fork(self._child("publisher", "publisher", wallet="owner", out=self.plan.folder / "checkpoints"))
         for name, (kind, strength) in self.plan.miners.items():
             self.fleet.fork(self._child("miner", name, cheat_kind=kind, cheat_strength=strength))
