@@ -1,0 +1,272 @@
+"""A miner's doors: a delivery is taken only as its plan has it, and whatever is refused leaves nothing behind."""
+
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from subnet.audit.tensors import frame_bytes, make_frame
+from subnet.canonical import digest, parse
+from subnet.errors import InputError
+from subnet.nodes import miner_routes
+from subnet.nodes.inbox import Key, header_of
+from subnet.wire.merkle import check_chunk, merkle_root
+from subnet.wire.messages import Delivery, Signed, check_signed
+from template.auth import ALLOWED_SKEW_S, MAX_AGE_S
+from template.fake.keys import FakeSigner, FakeVerifier
+from template.nonces import FileNonceStore
+from tests.ledger.log import hotkey
+from tests.nodes.asking import Answer, ask
+from tests.nodes.served import Request, ServedMiner, served_miner
+
+
+async def deliver(served: ServedMiner, request: Request, headers: dict[str, str] | None = None) -> Answer:
+    """Send a delivery, honestly signed unless other headers are given."""
+    sent = request.headers() if headers is None else headers
+    return await ask(served.app, request.method, request.target, headers=sent, parts=(request.body,))
+
+
+async def refused(served: ServedMiner, request: Request, headers: dict[str, str] | None = None) -> tuple[str, int]:
+    """Send it, see that nothing changed; status and word of the refusal, and how much was read."""
+    before = served.facts
+    answer = await deliver(served, request, headers)
+    assert served.facts == before, "a refused delivery changed something"
+    return f"{answer.status} {answer.word}", answer.parts_read
+
+
+async def test_the_delivery_is_the_one_route_that_changes_something(tmp_path: Path) -> None:
+    routes = miner_routes.routes(served_miner(tmp_path).miner)
+    assert [(r.method, r.path) for r in routes if r.method != "GET"] == [("POST", "/v1/deliver")]
+    assert [r.path for r in routes if r.signed] == ["/v1/deliver"]
+
+
+@pytest.mark.parametrize(("stage", "kind", "name"), [(1, "activation", "before"), (0, "gradient", "after")])
+async def test_a_planned_frame_is_taken_kept_and_signed_for(tmp_path: Path, stage: int, kind: str, name: str) -> None:
+    served = served_miner(tmp_path, stage=stage)
+    key = served.key(kind=kind)
+    frame = served.frame(key)
+    answer = await deliver(served, served.request(key, frame, name=name))
+    assert answer.status == 200, answer.sentence
+    signed = parse(answer.body, Signed)
+    delivery = check_signed(signed, Delivery, FakeVerifier(hotkey("before")))
+    assert (signed.hotkey, delivery.sender, delivery.receiver) == (hotkey("me"), hotkey(name), hotkey("me"))
+    assert (delivery.round, delivery.step, delivery.microbatch, delivery.kind) == key
+    assert delivery.digest == digest(frame)
+    assert served.miner.blobs.get(digest(frame)) == frame
+    assert served.miner.inbox.slots[key].arrived.result()[0] == digest(frame)
+
+
+def headers_of(fault: str, request: Request) -> dict[str, str]:
+    """The headers that a sender with this fault would send."""
+    now_ns = time.time_ns()
+    good = request.headers()
+    return {
+        "unsigned": {},
+        "wrong signer": {**good, "X-Bittensor-Hotkey": hotkey("after")},
+        "other route": request.headers(target=request.target.replace("deliver", "blobs")),
+        "other microbatch": request.headers(target=request.target.replace("microbatch=6", "microbatch=7")),
+        "other receiver": request.headers(receiver=hotkey("after")),
+        "expired": request.headers(FakeSigner("before", now_ns=lambda: now_ns - int((MAX_AGE_S + 5) * 1e9))),
+        "future-dated": request.headers(FakeSigner("before", now_ns=lambda: now_ns + int((ALLOWED_SKEW_S + 5) * 1e9))),
+        "unregistered": request.headers(FakeSigner("stranger")),
+        "not its neighbour": request.headers(FakeSigner("after")),
+    }[fault]
+
+
+FAULTS = {
+    "unsigned": "401 malformed_auth",
+    "wrong signer": "401 bad_signature",
+    "other route": "401 bad_signature",
+    "other microbatch": "401 bad_signature",
+    "other receiver": "401 wrong_receiver",
+    "expired": "401 expired",
+    "future-dated": "401 future_dated",
+    "unregistered": "409 refused",
+    "not its neighbour": "409 refused",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_every_mutating_route_refuses(tmp_path: Path, fault: str) -> None:
+    """`every_mutating_route_refuses`: before a byte of the frame is read."""
+    served = served_miner(tmp_path, stages=3)
+    request = served.request(served.key(), served.frame(served.key()))
+    assert await refused(served, request, headers_of(fault, request)) == (FAULTS[fault], 0)
+
+
+@pytest.mark.parametrize(
+    "place", [(1, 3, 6, "activation"), (0, 4, 6, "activation"), (0, 3, 8, "activation"), (0, 3, 6, "gradient")]
+)
+async def test_a_delivery_that_nobody_planned_is_refused_before_its_body_is_read(tmp_path: Path, place: Key) -> None:
+    """Another round, step, microbatch, or a gradient to the last stage."""
+    served = served_miner(tmp_path)
+    request = served.request(place, served.frame(served.key()))
+    assert await refused(served, request) == ("409 refused", 0)
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        ("run=", "run=00"),
+        ("length=", "length=1"),
+        ("length=", "length=-"),
+        ("length=", "length=x"),
+        ("length=", "longer="),
+        ("kind=activation", "kind=weights"),
+        ("microbatch=6", "microbatch=six"),
+        ("step=3", "step=-3"),
+        ("step=3", "step=" + "9" * 25),
+        ("round=0", "round="),
+    ],
+)
+async def test_a_target_that_is_not_this_run_s_is_refused_before_the_body_is_read(
+    tmp_path: Path, part: str, other: str
+) -> None:
+    served = served_miner(tmp_path)
+    good = served.request(served.key(), served.frame(served.key()))
+    assert part in good.target
+    changed = Request(**{**vars(good), "target": good.target.replace(part, other)})
+    assert await refused(served, changed) == ("409 refused", 0)
+
+
+async def test_an_altered_cut_or_longer_frame_is_refused(tmp_path: Path) -> None:
+    """The signed target holds digest and length of what may follow."""
+    served = served_miner(tmp_path)
+    key = served.key()
+    frame = served.frame(key)
+    good = served.request(key, frame)
+    for body, word in (
+        (frame[:-1] + bytes([frame[-1] ^ 1]), "400 body_mismatch"),
+        (frame[:-1], "400 body_mismatch"),
+        (frame + b"\0", "413 too_large"),
+    ):
+        assert (await refused(served, Request(**{**vars(good), "body": body})))[0] == word
+    assert (await deliver(served, good)).status == 200
+
+
+async def test_a_replayed_delivery_is_refused_also_after_a_restart(tmp_path: Path) -> None:
+    nonces = FileNonceStore(tmp_path / "nonces")
+    served = served_miner(tmp_path, nonces=nonces)
+    request = served.request(served.key(), served.frame(served.key()))
+    headers = request.headers()
+    assert (await deliver(served, request, headers)).status == 200
+    assert await refused(served, request, headers) == ("401 replayed", 0)
+    nonces.close()
+    again = FileNonceStore(tmp_path / "nonces")
+    restarted = served_miner(tmp_path, nonces=again)
+    assert await refused(restarted, request, headers) == ("401 replayed", 0)
+    again.close()
+
+
+async def test_the_same_frame_delivered_anew_is_signed_for_again(tmp_path: Path) -> None:
+    """Its sender did not hear the answer."""
+    served = served_miner(tmp_path)
+    request = served.request(served.key(), served.frame(served.key()))
+    answers = [await deliver(served, request) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert answers[0].body == answers[1].body
+
+
+async def test_equivocation_is_refused(tmp_path: Path) -> None:
+    """A second frame for the same place with another digest: the first one stands."""
+    served = served_miner(tmp_path)
+    key = served.key()
+    first = served.frame(key)
+    assert (await deliver(served, served.request(key, first))).status == 200
+    status, _ = await refused(served, served.request(key, served.frame(key, scale=2.0)))
+    assert status == "409 refused"
+    assert served.miner.inbox.slots[key].arrived.result()[0] == digest(first)
+
+
+def unfit(served: ServedMiner, fault: str) -> tuple[bytes, str]:
+    """A frame of the right size that is refused for what is in it, and the refusal."""
+    key = served.key()
+    header = header_of(served.miner.run, key)
+    values = np.arange(np.prod(header.shape), dtype=np.float32).reshape(header.shape) % 97 / 97
+    if fault == "too large":
+        return make_frame(header, values * np.float32(1e6)), "422 bad_input"
+    if fault == "too small":
+        return make_frame(header, values * np.float32(1e-6)), "422 bad_input"
+    if fault == "one row":
+        return make_frame(header, np.broadcast_to(values[:1, :1], header.shape).copy()), "422 bad_input"
+    if fault == "not finite":
+        frame = bytearray(make_frame(header, values))
+        frame[-4:] = np.float32(np.nan).tobytes()
+        return bytes(frame), "422 bad_input"
+    if fault == "another header":
+        return make_frame(header_of(served.miner.run, served.key(1)), values), "400 malformed_frame"
+    return b"\0" * frame_bytes(served.miner.run), "400 malformed_frame"
+
+
+@pytest.mark.parametrize("fault", ["too large", "too small", "one row", "not finite", "another header", "garbage"])
+async def test_an_unfit_frame_is_refused_and_its_microbatch_is_dropped(tmp_path: Path, fault: str) -> None:
+    """It is not kept, nobody signs for it, and who waits for it goes on at once: the microbatch pays nobody."""
+    served = served_miner(tmp_path)
+    key = served.key()
+    frame, word = unfit(served, fault)
+    answer = await deliver(served, served.request(key, frame))
+    assert f"{answer.status} {answer.word}" == word
+    assert served.miner.blobs.digests() == [] and not served.miner.inbox.payloads
+    with pytest.raises(InputError, match="drop the microbatch"):
+        await served.miner.inbox.take(key, until_s=float("inf"))
+    status, _ = await refused(served, served.request(key, served.frame(key)))
+    assert status == "409 refused", "there is no second try"
+    other = served.key(1)
+    assert (await deliver(served, served.request(other, served.frame(other)))).status == 200
+
+
+async def test_the_same_tensor_for_another_microbatch_is_refused(tmp_path: Path) -> None:
+    """A repeated digest: whoever sends one activation for all has computed one."""
+    served = served_miner(tmp_path)
+    first, second = served.key(0), served.key(1)
+    values = np.arange(np.prod(header_of(served.miner.run, first).shape), dtype=np.float32)
+    tensor = values.reshape(header_of(served.miner.run, first).shape)
+    frames = [make_frame(header_of(served.miner.run, key), tensor / 100) for key in (first, second)]
+    assert (await deliver(served, served.request(first, frames[0]))).status == 200
+    answer = await deliver(served, served.request(second, frames[1]))
+    assert (answer.status, answer.word) == (422, "bad_input")
+    assert "expected a new tensor, found one that this step had already" in answer.sentence
+
+
+async def test_a_new_plan_forgets_the_frames_of_the_last_step(tmp_path: Path) -> None:
+    served = served_miner(tmp_path)
+    key = served.key()
+    frame = served.frame(key)
+    assert (await deliver(served, served.request(key, frame))).status == 200
+    served.miner.inbox.open(served.plan, served.stage)
+    assert not served.miner.inbox.slots[key].arrived.done()
+    assert (await deliver(served, served.request(key, frame))).status == 200
+
+
+async def test_evidence_is_served_by_name_and_a_name_is_never_a_path(tmp_path: Path) -> None:
+    served = served_miner(tmp_path)
+    data = bytes(range(256)) * 300
+    name = served.miner.blobs.put(data)
+    answer = await ask(served.app, "GET", f"/v1/blobs/{name}")
+    assert (answer.status, answer.body) == (200, data)
+    assert (await ask(served.app, "GET", f"/v1/blobs/{'0' * 64}")).status == 404
+    for path in ("..", "..%2F..%2Fetc%2Fpasswd", "A" * 64, "%00"):
+        assert (await ask(served.app, "GET", f"/v1/blobs/{path}")).status in (400, 404)
+
+
+async def test_a_chunk_of_a_state_comes_with_its_proof(tmp_path: Path) -> None:
+    served = served_miner(tmp_path)
+    data = bytes(range(251)) * 1000
+    root = merkle_root(data)
+    served.miner.blobs.put_named(root, data)
+    for index in range(4):
+        answer = await ask(served.app, "GET", f"/v1/states/{root}/chunks/{index}")
+        reply = msgspec.json.decode(answer.body, type=miner_routes.ChunkReply)
+        assert reply.length_bytes == len(data)
+        assert check_chunk(root, len(data), index, reply.data, reply.proof)
+    for index in ("4", "-1", "x", "1e3"):
+        answer = await ask(served.app, "GET", f"/v1/states/{root}/chunks/{index}")
+        assert (answer.status, answer.word) == (404, "not_found")
+
+
+async def test_the_health_page_says_who_works_on_what(tmp_path: Path) -> None:
+    served = served_miner(tmp_path)
+    answer = await ask(served.app, "GET", "/healthz")
+    assert answer.status == 200 and hotkey("me") in answer.body.decode()
