@@ -58,6 +58,7 @@ class Orchestrator:
         self.view: ChainView | None = None
         self.weights: dict[int, dict[int, float]] = {}  # on the chain, per validator, for the board
         self.events: list[Event] = []
+        self.alive_s = ALIVE_S
         self.polled: dict[str, float] = {}  # hotkey -> when it last asked, by the monotonic clock
         self._news = asyncio.Event()
         self._first_join_s: float | None = None
@@ -110,7 +111,7 @@ class Orchestrator:
         """What `tick` needs besides the ledger."""
         assert self.view is not None
         clock = time.monotonic()
-        alive = frozenset(hotkey for hotkey, at in self.polled.items() if clock - at < ALIVE_S)
+        alive = frozenset(hotkey for hotkey, at in self.polled.items() if clock - at < self.alive_s)
         committed = {r.contribution for r in self.state.closes.get(self.state.round, {}).values() if r.contribution}
         return Outside(
             now_ms=now_ms(),
