@@ -17,6 +17,8 @@ import pytest
 from bittensor import Wallet
 from bittensor.sp_core import Keypair
 
+pytestmark = pytest.mark.flow
+
 DRIVER = """
 import contextlib, functools, io, json, sys
 import typer.main
