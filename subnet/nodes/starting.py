@@ -26,6 +26,7 @@ from template.web_client import HttpTransport
 
 log = logging.getLogger("strata.start")
 
+REACH_S = 5.0  # between two tries to reach one that does not answer
 LOOK_S = 1.0  # between two looks for an orchestrator that has not announced itself yet
 PATIENCE_S = 300.0
 BLOB_LIMIT_BYTES = 64 << 30
@@ -60,7 +61,7 @@ async def joined(config: NeuronConfig, *, stopping: asyncio.Event, registered: b
             await require_registered(chain, config)
         hotkey, peer = await find_orchestrator(chain, config, stopping=stopping)
         client = RunClient(transport, peer, hotkey, signer=signer, verifier=verifier)
-        run = await client.facts(patience_s=PATIENCE_S)
+        run = await ask_for_run(client, stopping=stopping)
         await check_record(chain, hotkey, run)
         forwarded = HotkeyVerifier(signer.hotkey, nonces, max_age_s=FORWARDED_AGE_S)
         yield Joined(config=config, chain=chain, client=client, run=run, verifier=verifier, forwarded=forwarded)
@@ -76,8 +77,8 @@ async def require_registered(chain: Chain, config: NeuronConfig) -> None:
     if view.neuron(chain.hotkey) is None:
         raise NotRegistered(
             f"expected hotkey {chain.hotkey} on subnet {config.netuid} of {config.network}, found it unregistered; run "
-            f"strata register --network {config.network} --netuid {config.netuid} --wallet {config.wallet_name} "
-            f"--hotkey {config.wallet_hotkey}"
+            f"strata register --network {config.network} --netuid {config.netuid} --wallet-path {config.wallet_path} "
+            f"--wallet {config.wallet_name} --hotkey {config.wallet_hotkey}"
         )
 
 
@@ -100,7 +101,25 @@ async def find_orchestrator(chain: Chain, config: NeuronConfig, *, stopping: asy
             )
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), LOOK_S)
-    raise UnreachableError("expected an orchestrator, told to stop before one was found; start again")
+    raise asyncio.CancelledError  # told to stop: that is no fault
+
+
+async def ask_for_run(client: RunClient, *, stopping: asyncio.Event) -> RunConfig:
+    """The run that the orchestrator serves; waits, saying so, until it answers. Raises UnreachableError."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not stopping.is_set():
+        try:
+            return await client.facts(patience_s=LOOK_S)
+        except UnreachableError as error:
+            if time.monotonic() > end_s:
+                raise UnreachableError(
+                    f"expected the orchestrator {client.orchestrator} at {client.peer} to answer within "
+                    f"{PATIENCE_S:.0f} s, found that it does not; ask the subnet's owner, or try again later"
+                ) from error
+            log.warning("waiting for=orchestrator peer=%s reason=%r", client.peer, str(error))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), REACH_S)
+    raise asyncio.CancelledError  # told to stop: that is no fault
 
 
 async def check_record(chain: Chain, hotkey: str, run: RunConfig) -> None:
