@@ -61,7 +61,8 @@ class NeuronConfig:
     """One process's identity and place.
 
     `host` and `port` are bound (0 takes a free port); `external_host` and `external_port` are announced and default
-    to the bound ones. `orchestrator` overrides the subnet owner's hotkey for finding the orchestrator.
+    to the bound ones; a neuron that is `outbound_only` announces nothing. `orchestrator` overrides the subnet owner's
+    hotkey for finding the orchestrator.
     """
 
     data_dir: Path
@@ -77,6 +78,7 @@ class NeuronConfig:
     external_port: int | None = None
     address_map: Mapping[str, str] = field(default_factory=dict)
     orchestrator: Hotkey | None = None
+    outbound_only: bool = False
 
     def __post_init__(self) -> None:
         check_network(self.network)
@@ -87,6 +89,10 @@ class NeuronConfig:
                 raise UsageError(f"expected a {name} from 0 to {U16_LIMIT}, found {port}; choose another")
         if self.external_host is not None:
             self._check_external_host(self.external_host)
+        if self.outbound_only and (self.external_host or self.external_port):
+            raise UsageError(
+                "expected an external address or --outbound-only, found both; leave out the one that is not meant"
+            )
         for endpoint in self.fallback_endpoints:
             if not endpoint.startswith(("ws://", "wss://")):
                 raise NetworkError(f"expected a fallback endpoint with ws:// or wss://, found {endpoint!r}; correct it")

@@ -27,6 +27,14 @@ ExternalIp = Annotated[str | None, typer.Option("--external-ip", help="The addre
 ExternalPort = Annotated[
     int | None, typer.Option("--external-port", min=1, max=65535, help="The port to announce on the chain.")
 ]
+OutboundOnly = Annotated[
+    bool,
+    typer.Option(
+        "--outbound-only",
+        envvar="STRATA_OUTBOUND_ONLY",
+        help="Announce no address: everything comes through the orchestrator's relay.",
+    ),
+]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Log more.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]

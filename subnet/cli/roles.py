@@ -53,6 +53,7 @@ def miner(
     port: flags.Port = 0,
     external_ip: flags.ExternalIp = None,
     external_port: flags.ExternalPort = None,
+    outbound_only: flags.OutboundOnly = False,
     orchestrator: ByHotkey = None,
     address_map: AddressMap = None,
     fallback_endpoint: Fallback = None,
@@ -68,7 +69,7 @@ def miner(
     config = neuron_config(
         network, netuid, wallet, hotkey, wallet_path=wallet_path, data_dir=data_dir, host=host, port=port,
         external_host=external_ip, external_port=external_port, orchestrator=orchestrator, address_map=address_map,
-        fallback=fallback_endpoint,
+        fallback=fallback_endpoint, outbound_only=outbound_only,
     )  # fmt: skip
     choice = cheat_choice(cheat)
     run_role("miner", config, lambda running: run_miner(config, running, cheat=choice), debug=debug)
@@ -134,6 +135,7 @@ def orchestrator(
     port: flags.Port = 8080,
     external_ip: flags.ExternalIp = None,
     external_port: flags.ExternalPort = None,
+    address_map: AddressMap = None,
     fallback_endpoint: Fallback = None,
     config_file: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="The run's configuration in canonical JSON.")
@@ -155,7 +157,7 @@ def orchestrator(
 
     config = neuron_config(
         network, netuid, wallet, hotkey, wallet_path=wallet_path, data_dir=data_dir, host=host, port=port,
-        external_host=external_ip, external_port=external_port, fallback=fallback_endpoint,
+        external_host=external_ip, external_port=external_port, address_map=address_map, fallback=fallback_endpoint,
     )  # fmt: skip
     if config_file is not None:
         run = read_config(config_file)
@@ -186,6 +188,7 @@ def neuron_config(
     orchestrator: Hotkey | None = None,
     address_map: list[str] | None = None,
     fallback: list[str] | None = None,
+    outbound_only: bool = False,
 ) -> NeuronConfig:
     """The identity and place of one process from its command line."""
     folder = (data_dir or DATA_DIR / f"netuid{netuid}").expanduser()
@@ -203,6 +206,7 @@ def neuron_config(
         external_port=external_port,
         address_map=parse_address_map(address_map or ()),
         orchestrator=orchestrator,
+        outbound_only=outbound_only,
     )
 
 

@@ -127,6 +127,7 @@ class LocalNetwork:
                 *("--wallet", "owner", "--hotkey", HOTKEY, "--wallet-path", str(folder / "wallets")),
                 *("--data-dir", str(folder / "data" / "orchestrator"), "--config", str(folder / "run.json")),
                 *("--host", HOST, "--port", str(plan.port), "--external-ip", LOCAL_STAND_IN_ADDRESS),
+                *("--address-map", f"{LOCAL_STAND_IN_ADDRESS}={HOST}"),
                 *("--wait-for", str(len(plan.miners)), "--patience", "60"),
             ],
         )

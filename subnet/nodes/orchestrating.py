@@ -13,7 +13,7 @@ from subnet.config import RunConfig
 from subnet.edges.blobs import LocalBlobs
 from subnet.edges.ledger import SqlLedger
 from subnet.edges.relay import Relay
-from subnet.nodes import orchestrator_routes, relay_routes
+from subnet.nodes import dialback, orchestrator_routes, relay_routes
 from subnet.nodes.orchestrator import Orchestrator, Start, now_ms
 from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, require_registered
 from template.config import NeuronConfig
@@ -21,6 +21,7 @@ from template.neuron import Running
 from template.nonces import FileNonceStore
 from template.sdk import HotkeySigner, HotkeyVerifier, SdkChain, load_wallet
 from template.web import application, serve
+from template.web_client import HttpTransport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,7 @@ async def run_orchestrator(
     signer = HotkeySigner(wallet)
     folder = folder_of(config, "store")
     nonces = FileNonceStore(config.data_dir / "nonces-orchestrator")
+    dialling = HttpTransport(None, address_map=config.address_map)
     ledger = SqlLedger(options.ledger_url or f"sqlite:///{ledger_path(config.data_dir)}")
     try:
         await require_registered(chain, config)
@@ -65,7 +67,12 @@ async def run_orchestrator(
             return facts(node.state, node.view, now_ms(), around=Around(network=config.network, weights=node.weights))
 
         board = board_routes(shown)
-        doors = [*orchestrator_routes.routes(node), *relay_routes.routes(node, Relay()), *board]
+        doors = [
+            *orchestrator_routes.routes(node),
+            *relay_routes.routes(node, Relay()),
+            *dialback.routes(node, dialling, address_map=config.address_map),
+            *board,
+        ]
         app = application(doors, node.verifier, refusals=orchestrator_routes.REFUSALS)
         async with serve(app, host=config.host, port=config.port) as server:
             running.serving_at(server.url)
@@ -74,4 +81,5 @@ async def run_orchestrator(
     finally:
         ledger.close()
         nonces.close()
+        await dialling.close()
         await chain.close()

@@ -5,6 +5,7 @@ Each function is a neuron's main function for `template.neuron.run_neuron`. Torc
 
 import asyncio
 import contextlib
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 from subnet.cheats.registry import make_cheat
 from subnet.edges.blobs import LocalBlobs
 from subnet.edges.data import load_corpus
-from subnet.nodes.starting import BLOB_LIMIT_BYTES, Joined, folder_of, joined
+from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, joined
 from template.config import NeuronConfig
 from template.neuron import Running
 from template.transport import Incoming, Reply, Route, json_reply
-from template.web import WebServer, application, serve
+from template.web import application, serve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,17 +32,16 @@ HONEST = CheatChoice()
 
 
 async def run_miner(config: NeuronConfig, running: Running, *, cheat: CheatChoice = HONEST) -> None:
-    """Serve deliveries and evidence, announce the real port, and train until told to stop."""
-    import torch
-
-    from subnet.cheats.base import Cheat
-    from subnet.nodes import miner_routes
-    from subnet.nodes.letters import Letters, bundle_limit_bytes
-    from subnet.nodes.miner import Miner
-    from subnet.nodes.orchestrator_routes import REFUSALS
-
-    torch.set_num_threads(1)
+    """Serve deliveries and evidence, directly and by letter, announce the real port, and train until told to stop."""
     async with joined(config, stopping=running.stopping) as node:
+        await load_torch()
+        from subnet.cheats.base import Cheat
+        from subnet.nodes import miner_routes
+        from subnet.nodes.announcing import announced
+        from subnet.nodes.letters import Letters, bundle_limit_bytes
+        from subnet.nodes.miner import Miner
+        from subnet.nodes.orchestrator_routes import REFUSALS
+
         folder = folder_of(config, f"miner-{node.chain.hotkey[:12]}")
         miner = Miner(
             run=node.run,
@@ -61,29 +61,19 @@ async def run_miner(config: NeuronConfig, running: Running, *, cheat: CheatChoic
             running.serving_at(server.url)
             fetching = asyncio.create_task(letters.work())
             try:
-                miner.address = await announce(node, server)
+                miner.address = await announced(node, server)
                 await miner.work()
             finally:
                 fetching.cancel()
                 miner.close()
 
 
-async def announce(node: Joined, server: WebServer) -> str:
-    """Publish the address that others reach this node at: the external one, with the port that is really bound."""
-    host = node.config.external_host or server.host
-    port = node.config.external_port or server.port
-    await node.chain.publish_endpoint(host, port)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 async def run_validator(config: NeuronConfig, running: Running) -> None:
     """Audit, score and set weights until told to stop."""
-    import torch
-
-    from subnet.nodes.validator import Validator
-
-    torch.set_num_threads(1)
     async with joined(config, stopping=running.stopping) as node:
+        await load_torch()
+        from subnet.nodes.validator import Validator
+
         corpus = await asyncio.to_thread(load_corpus, node.run.data)
         validator = Validator(node.chain, node.client, node.run, corpus=corpus)
 
@@ -98,12 +88,10 @@ async def run_validator(config: NeuronConfig, running: Running) -> None:
 
 async def run_publisher(config: NeuronConfig, running: Running, *, out: Path) -> None:
     """Merge, write and evaluate each round's checkpoint, until the last one is out."""
-    import torch
-
-    from subnet.nodes.publisher import Publisher
-
-    torch.set_num_threads(1)
     async with joined(config, stopping=running.stopping, registered=False) as node:
+        await load_torch()
+        from subnet.nodes.publisher import Publisher
+
         publisher = Publisher(
             node.client,
             node.run,
@@ -112,6 +100,15 @@ async def run_publisher(config: NeuronConfig, running: Running, *, out: Path) ->
             folder=out,
         )
         await until_stopped(publisher.work(), running)
+
+
+async def load_torch() -> None:
+    """Load what computes, on one thread: only once wallet, chain and orchestrator are found, so that faults are quick.
+
+    In a thread, so that connections live on meanwhile; a forked process has it loaded already.
+    """
+    torch = await asyncio.to_thread(importlib.import_module, "torch")
+    torch.set_num_threads(1)
 
 
 async def until_stopped(work: Any, running: Running) -> None:

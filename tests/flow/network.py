@@ -14,7 +14,7 @@ from subnet.edges.blobs import LocalBlobs
 from subnet.edges.ledger import SqlLedger
 from subnet.edges.relay import Relay
 from subnet.ledger.state import RunState
-from subnet.nodes import miner_routes, orchestrator_routes, relay_routes
+from subnet.nodes import dialback, miner_routes, orchestrator_routes, relay_routes
 from subnet.nodes.client import RunClient
 from subnet.nodes.letters import Letters, bundle_limit_bytes
 from subnet.nodes.miner import Miner
@@ -92,6 +92,7 @@ class Network:
         routes = [
             *orchestrator_routes.routes(self.orchestrator),
             *relay_routes.routes(self.orchestrator, self.relay),
+            *dialback.routes(self.orchestrator, FakeTransport(self.peers, None), address_map={}),
         ]
         self.peers.apps[ORCHESTRATOR] = application(
             routes, self.orchestrator.verifier, refusals=orchestrator_routes.REFUSALS
