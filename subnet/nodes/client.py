@@ -17,7 +17,7 @@ from subnet.errors import EvidenceError, MessageError, UnreachableError
 from subnet.ledger.events import Event
 from subnet.wire.messages import Head, Message, Position, Signed, check_signed, make_signed
 from template.auth import Signer, Verifier
-from template.errors import PeerRefused, TransportError
+from template.errors import ClockSkew, PeerRefused, TransportError
 from template.transport import Transport
 
 T = TypeVar("T")
@@ -35,6 +35,8 @@ FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 3.0
 PATIENCE_S = 120.0
 REQUEST_S = 20.0
+LATE_TRIES = 3
+"""A request that is refused as too old may have been held up on the way; with a wrong clock the next are refused too."""
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,12 +88,13 @@ def temporary(error: TransportError) -> bool:
 async def retried(attempt: Callable[[], Awaitable[T]], *, what: str, patience_s: float = PATIENCE_S) -> T:
     """Run `attempt` until it works. Raises its own error when that is final, UnreachableError when patience is over."""
     clock = asyncio.get_running_loop().time
-    pause_s, end_s = FIRST_PAUSE_S, clock() + patience_s
+    pause_s, end_s, late = FIRST_PAUSE_S, clock() + patience_s, 0
     while True:
         try:
             return await attempt()
         except TransportError as error:
-            if not temporary(error):
+            late += isinstance(error, ClockSkew)
+            if not temporary(error) and not (isinstance(error, ClockSkew) and late <= LATE_TRIES):
                 raise
             if clock() + pause_s > end_s:
                 raise UnreachableError(f"expected {what} within {patience_s:.0f} s; {error}") from error

@@ -16,6 +16,7 @@ from subnet.edges.relay import Relay
 from subnet.ledger.state import RunState
 from subnet.nodes import dialback, miner_routes, orchestrator_routes, relay_routes
 from subnet.nodes.client import RunClient
+from subnet.nodes.custody import initial_public
 from subnet.nodes.letters import Letters, bundle_limit_bytes
 from subnet.nodes.miner import Miner
 from subnet.nodes.orchestrator import Orchestrator, Start
