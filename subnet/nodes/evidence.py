@@ -5,7 +5,7 @@ A peer that does not answer, or answers with something else, is no error here: t
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -32,14 +32,13 @@ async def gather(client: RunClient, state: RunState, need: Needed) -> Evidence:
     """Everything of the needed bytes that can be had now."""
     source = _Source(client, state)
     owner = source.peer(need.case.hotkey)
-    frames = {name: source.frame(owner, name, state) for name in need.inbound}
-    for outbound in need.outbound:
-        frames[outbound.digest] = source.frame(source.peer(outbound.receiver), outbound.digest, state)
+    owners = {name: owner for name in need.inbound}
+    owners |= {outbound.digest: source.peer(outbound.receiver) for outbound in need.outbound}
     public, start, kept, chunks = await asyncio.gather(
-        source.got(client.get(need.public_root, limit_bytes=need.public_bytes)) if need.public_root else _nothing(),
+        source.public(need.public_root, need.public_bytes) if need.public_root else _nothing(),
         source.blob(owner, need.start_root, need.start_bytes) if need.start_root else _nothing(),
-        _all(frames),
-        _all({index: source.chunk(owner, need.end_root, index) for index in need.chunks}),
+        _all(owners, lambda name: source.frame(owners[name], name, state)),
+        _all(need.chunks, lambda index: source.chunk(owner, need.end_root, index)),
     )
     return Evidence(public=public, start=start, frames=kept, chunks=chunks)
 
@@ -48,15 +47,18 @@ async def _nothing() -> None:
     return None
 
 
-async def _all(pending: Mapping[K, Awaitable[V | None]]) -> dict[K, V]:
-    found = await asyncio.gather(*pending.values())
-    return {key: value for key, value in zip(pending, found, strict=True) if value is not None}
+async def _all(keys: Iterable[K], fetch: Callable[[K], Awaitable[V | None]]) -> dict[K, V]:
+    """What can be had, by key. Nothing is asked for before this runs, so nothing is left behind when it is stopped."""
+    names = list(keys)
+    found = await asyncio.gather(*(fetch(name) for name in names))
+    return {name: value for name, value in zip(names, found, strict=True) if value is not None}
 
 
 class _Source:
     """Peers by hotkey, and bounded requests to them."""
 
     def __init__(self, client: RunClient, state: RunState) -> None:
+        self._client = client
         self._reach = Reach(client)
         self._addresses = {hotkey: member.address for hotkey, member in state.members.items()}
         self._slots = asyncio.Semaphore(PARALLEL)
@@ -65,18 +67,22 @@ class _Source:
         """The member of this hotkey, who owes evidence."""
         return Peer(hotkey=hotkey, address=self._addresses.get(hotkey, ""))
 
-    async def got(self, request: Awaitable[V]) -> V | None:
+    async def got(self, request: Callable[[], Awaitable[V]]) -> V | None:
         """What the request gives, or None when it fails."""
         async with self._slots:
             try:
-                return await request
+                return await request()
             except (TransportError, SubnetError) as error:
                 log.info("evidence missing=%r", str(error))
                 return None
 
+    async def public(self, root: str, size_bytes: int) -> bytes | None:
+        """A public state, from the run's store."""
+        return await self.got(lambda: self._client.get(root, limit_bytes=size_bytes))
+
     async def blob(self, peer: Peer, name: str, size_bytes: int) -> bytes | None:
         """A blob by digest or root."""
-        return await self.got(self._reach.blob(peer, name, limit_bytes=size_bytes, patience_s=PEER_PATIENCE_S))
+        return await self.got(lambda: self._reach.blob(peer, name, limit_bytes=size_bytes, patience_s=PEER_PATIENCE_S))
 
     async def frame(self, peer: Peer, name: str, state: RunState) -> bytes | None:
         """A frame by digest."""
@@ -95,4 +101,4 @@ class _Source:
                 ) from error
             return Chunk(data=reply.data, proof=reply.proof)
 
-        return await self.got(ask())
+        return await self.got(ask)
