@@ -148,8 +148,12 @@ class RunState:
         return next(earlier, self.rosters[0][1])
 
     def validators(self, count: int | None = None) -> dict[str, int]:
-        """Stake in rao of every neuron with a validator permit, by the roster of the first `count` events."""
-        return {entry.hotkey: entry.stake_rao for entry in self.roster_at(count).values() if entry.permit}
+        """Stake in rao of every neuron with a validator permit, by the roster of the first `count` events.
+
+        The orchestrator's own hotkey never judges, whatever its stake.
+        """
+        permitted = (entry for entry in self.roster_at(count).values() if entry.permit)
+        return {entry.hotkey: entry.stake_rao for entry in permitted if entry.hotkey != self.orchestrator}
 
     def coldkey(self, hotkey: str, count: int | None = None) -> str:
         """The coldkey behind a hotkey, or the hotkey itself when the roster does not know it."""

@@ -127,7 +127,14 @@ class Miner:
             self.custody.root, self.custody.root_steps = brief.root, brief.root_steps
             self.custody.opened_round, self.custody.head = brief.opened_round, brief.head
             self.custody.root_tokens = brief.round_tokens
-        log.info("joined stage=%s round=%d phase=%s root=%s", brief.stage, brief.round, brief.phase, brief.root[:12])
+        log.info(
+            "joined address=%s stage=%s round=%d phase=%s root=%s",
+            self.address,
+            brief.stage,
+            brief.round,
+            brief.phase,
+            brief.root[:12],
+        )
         return brief
 
     async def _leave(self) -> None:
@@ -340,7 +347,11 @@ class Miner:
         """Have a receipt logged; only then it is part of our chain."""
         assert self.custody is not None
         receipt = self.cheat.receipt(lambda same: same, receipt)
-        await self.client.say(receipt)
+        event = await self.client.say(receipt)
+        log.info(
+            "receipt=%s round=%d step=%d microbatches=%d event=%d",
+            receipt.kind, receipt.round, receipt.step, len(receipt.work), event,
+        )  # fmt: skip
         self.custody.head = digest_of(receipt)
         each = self.run.train.microbatch_sequences * self.run.data.sequence_tokens
         self.custody.round_tokens += each * len(receipt.work)

@@ -14,7 +14,7 @@ from subnet.canonical import canonical
 from subnet.config import RunConfig
 from subnet.edges.blobs import BlobStore
 from subnet.edges.ledger import SqlLedger
-from subnet.errors import LedgerError, RefusedError
+from subnet.errors import ConfigError, RefusedError
 from subnet.ledger.admit import Door, admit
 from subnet.ledger.events import Begin, Body, Commitment, Event, Roster, RosterEntry, Said
 from subnet.ledger.fold import apply, fold
@@ -71,7 +71,7 @@ class Orchestrator:
         return self._state
 
     async def open(self, run: RunConfig) -> None:
-        """Begin a new ledger, or go on from the one that is there. Raises LedgerError when that is another run's."""
+        """Begin a new ledger, or go on from the one that is there. Raises ConfigError when that is another run's."""
         if self.ledger.count == 0:
             config = canonical(run).decode()
             begin = Begin(config=config, orchestrator=self.signer.hotkey, netuid=self.chain.netuid)
@@ -79,18 +79,19 @@ class Orchestrator:
         self.events = self.ledger.events()
         self._state = fold(self.events)
         if self.state.config.run_id != run.run_id or self.state.orchestrator != self.signer.hotkey:
-            raise LedgerError(
+            raise ConfigError(
                 f"expected a ledger of run {run.run_id[:12]} by {self.signer.hotkey}, found run "
                 f"{self.state.config.run_id[:12]} by {self.state.orchestrator}; use another --data-dir"
             )
         if self.state.root != self.ledger.root:
-            raise LedgerError(
+            raise ConfigError(
                 f"expected the ledger's last digest {self.ledger.root[:12]}, found {self.state.root[:12]} of its last "
                 "event; the database was changed, restore it from a copy"
             )
         clock = time.monotonic()  # after a restart everybody has the usual time to ask again
         self.polled = {member.hotkey: clock for member in self.state.members.values() if member.active}
         await self.look_at_chain()
+        await self._commit_round()  # before anybody is told where we are: the record names the run that they join
 
     async def run(self) -> None:
         """Decide and watch the chain until cancelled."""
@@ -205,15 +206,11 @@ class Orchestrator:
             self.append([Roster(block=self.view.block, block_hash=self.view.block_hash, entries=entries)])
 
     async def _commit_round(self) -> None:
-        """Commit the ledger's root on the chain once per manifest, and log where the commitment stands."""
-        due = sorted(self.state.manifests)[len(self.state.commitments) :]
-        if not due:
+        """Commit the ledger's root on the chain at the run's begin and once per manifest, and log where that stands."""
+        if len(self.state.commitments) > len(self.state.manifests):
             return
         record = Record(
-            run_id=self.state.config.run_id,
-            round=due[0],
-            root=self.state.root,
-            count=self.state.count,
+            run_id=self.state.config.run_id, round=self.state.round, root=self.state.root, count=self.state.count
         )
         done = await self.chain.commit(make_record(record))
         self.append(

@@ -62,6 +62,7 @@ class Validator:
         self.follower = Follower(client, run)
         self.due: dict[str, Due] = {}
         self.drawn_block = -1
+        self.permitted: bool | None = None
         self.seen_event = -1  # where the last head that we countersigned stands
         self.judged: set[str] = set()  # said already, though the ledger here may not show it yet
         self.view: ChainView | None = None
@@ -112,7 +113,7 @@ class Validator:
     async def _countersign(self, block: int) -> None:
         """Say which head this validator has seen at this block, when there is something new under it."""
         head, earlier = self.follower.head, self.state.seen.get(self.hotkey)
-        if head is None or (earlier and not self._judgeable(earlier[-1].count)):
+        if head is None or (earlier and not self._judgeable(earlier[-1].count)) or not self._permitted():
             return
         seen = Seen(
             version=WIRE_VERSION,
@@ -126,6 +127,14 @@ class Validator:
             self.seen_event = await self.client.say(seen)
         except PeerRefused as refused:
             log.warning("seen refused=%r", str(refused))
+
+    def _permitted(self) -> bool:
+        """Whether the ledger's roster gives us a permit; says so when that changes."""
+        permitted = self.hotkey in self.state.validators()
+        if permitted != self.permitted:
+            self.permitted = permitted
+            log.info("permit=%s; without one nothing is drawn: stake more and wait for the next epoch", permitted)
+        return permitted
 
     def _judgeable(self, since: int) -> bool:
         """Whether a segment ended since event `since`."""
