@@ -126,6 +126,7 @@ async def test_a_joiner_trains_from_the_next_round_s_first_step(tmp_path: Path) 
         await net.until(lambda: net.state.global_step >= 1)
         for name in ("late-0", "late-1"):
             net.seat(name)
+            await net.until(lambda name=name: hotkey(name) in net.state.roster)
             net.start_miner(name)
         await net.until(lambda: net.state.phase == "done")
         late = {hotkey("late-0"), hotkey("late-1")}
