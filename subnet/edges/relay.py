@@ -81,6 +81,11 @@ class Relay:
         """The room that is taken now."""
         return self._bytes_to.total()
 
+    def waits_for(self, receiver: Hotkey) -> bool:
+        """Whether a receiver has come for letters lately."""
+        box = self._boxes.get(receiver)
+        return box is not None and self._clock() - box.asked_s <= self.limits.away_s
+
     @contextlib.contextmanager
     def room(self, sender: Hotkey, receiver: Hotkey, size_bytes: int) -> Generator[None, None, None]:
         """Room for a letter with its answer while the block runs. Raises RefusedRequest when there is none."""
@@ -101,8 +106,8 @@ class Relay:
                     del counter[key]
 
     def _check_room(self, sender: Hotkey, receiver: Hotkey, size_bytes: int) -> None:
-        limits, box = self.limits, self._boxes.get(receiver)
-        if box is None or self._clock() - box.asked_s > limits.away_s:
+        limits = self.limits
+        if not self.waits_for(receiver):
             raise RefusedRequest(
                 f"expected {receiver} to come for its letters, it has not asked for any within {limits.away_s:.0f} s; "
                 "try again when it runs",

@@ -36,7 +36,7 @@ LONGEST_PAUSE_S = 3.0
 PATIENCE_S = 120.0
 REQUEST_S = 20.0
 LATE_TRIES = 3
-"""A request that is refused as too old may have been held up on the way; with a wrong clock the next are refused too."""
+"""A request that is refused as too old may have been held up; with a wrong clock the next ones are refused too."""
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

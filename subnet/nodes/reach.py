@@ -37,8 +37,9 @@ class Peer:
 class Reach:
     """One node's way to all miners."""
 
-    def __init__(self, client: RunClient) -> None:
+    def __init__(self, client: RunClient, *, piece_bytes: int = PIECE_BYTES) -> None:
         self._client = client
+        self._piece_bytes = piece_bytes
 
     def directly(self, peer: Peer) -> bool:
         """Whether the next request goes straight to the peer."""
@@ -92,7 +93,7 @@ class Reach:
         """By one letter after the other, so that no relay has to hold a whole state."""
         data = bytearray()
         while len(data) < limit_bytes:
-            length = min(PIECE_BYTES, limit_bytes - len(data))
+            length = min(self._piece_bytes, limit_bytes - len(data))
             target = f"/v1/blobs/{name}?start={len(data)}&length={length}"
             piece = await self._by_letter(peer, _get(target), answer_bytes=length)
             data += piece.body

@@ -171,6 +171,7 @@ async def network(
     run: RunConfig, corpus: Corpus, folder: Path, *, num_miners: int, block_s: float = 0.1
 ) -> AsyncIterator[Network]:
     """A network with the owner and two validators seated, a chain that runs, an orchestrator and a publisher."""
+    initial_public(run, 0)  # loads what computes: later that would hold up the one event loop for seconds
     rules = FakeRules(tempo=20, block_time_s=block_s, genesis_time_s=time.time(), weights_rate_limit_blocks=5)
     chain = FakeNetwork(owner="owner", rules=rules)
     net = Network(run=run, corpus=corpus, folder=folder, chain=chain, num_miners=num_miners)

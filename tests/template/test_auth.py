@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from template.auth import SIGNATURE_BYTES, NonceStore, Signer, Verifier
+from template.auth import ALLOWED_SKEW_S, FORWARDED_AGE_S, MAX_AGE_S, SIGNATURE_BYTES, NonceStore, Signer, Verifier
 from template.errors import (
     BadSignature,
     ExpiredRequest,
@@ -199,3 +199,22 @@ def test_a_nonce_store_remembers_each_pair_once(kind: str, tmp_path: Path) -> No
     now_ns = time.time_ns()
     assert store.check_and_store("5A", now_ns) and not store.check_and_store("5A", now_ns)
     assert store.check_and_store("5B", now_ns) and store.check_and_store("5A", now_ns + 1)
+
+
+def test_a_forwarded_request_may_be_older_but_is_still_accepted_once(keys: Keys) -> None:
+    headers = keys.alice.sign_request("POST", TARGET, keys.bob.hotkey)
+    nonces, later = MemoryNonceStore(), shifted(MAX_AGE_S + 5)
+    direct = keys.verifier(keys.bob.hotkey, nonces, now_ns=later)
+    forwarded = keys.verifier(keys.bob.hotkey, nonces, now_ns=later, max_age_s=FORWARDED_AGE_S)
+    with pytest.raises(ExpiredRequest, match="within the last 10 s"):
+        direct.verify_request("POST", TARGET, headers)
+    assert forwarded.verify_request("POST", TARGET, headers).hotkey == keys.alice.hotkey
+    with pytest.raises(ReplayedRequest):
+        forwarded.verify_request("POST", TARGET, headers)
+    too_late = keys.verifier(keys.bob.hotkey, now_ns=shifted(FORWARDED_AGE_S + 1), max_age_s=FORWARDED_AGE_S)
+    with pytest.raises(ExpiredRequest, match="within the last 40 s"):
+        too_late.verify_request("POST", TARGET, headers)
+
+
+def test_nonces_are_remembered_for_longer_than_any_request_is_accepted() -> None:
+    assert MemoryNonceStore().retention > FORWARDED_AGE_S + ALLOWED_SKEW_S
