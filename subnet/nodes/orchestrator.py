@@ -14,7 +14,7 @@ from subnet.canonical import canonical
 from subnet.config import RunConfig
 from subnet.edges.blobs import BlobStore
 from subnet.edges.ledger import SqlLedger
-from subnet.errors import ConfigError, RefusedError
+from subnet.errors import ConfigError, LedgerError, RefusedError
 from subnet.ledger.admit import Door, admit
 from subnet.ledger.events import Begin, Body, Commitment, Event, Roster, RosterEntry, Said
 from subnet.ledger.fold import apply, fold
@@ -84,7 +84,7 @@ class Orchestrator:
                 f"{self.state.config.run_id[:12]} by {self.state.orchestrator}; use another --data-dir"
             )
         if self.state.root != self.ledger.root:
-            raise ConfigError(
+            raise LedgerError(
                 f"expected the ledger's last digest {self.ledger.root[:12]}, found {self.state.root[:12]} of its last "
                 "event; the database was changed, restore it from a copy"
             )
