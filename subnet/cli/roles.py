@@ -5,9 +5,11 @@ that compute.
 """
 
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -17,13 +19,14 @@ from subnet.config import RunConfig
 from subnet.edges.presets import RunOptions, build_run
 from subnet.errors import EXIT_CODES, ConfigError, MessageError
 from subnet.model.cost import spans
-from template.config import NeuronConfig, parse_address_map
+from template.config import LOCAL_ADDRESS_MAP, LOCAL_STAND_IN_ADDRESS, NeuronConfig, parse_address_map
 from template.neuron import Running, run_neuron
 from template.values import Hotkey
 from template.wallets import check_wallet_files
 
 LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 DATA_DIR = Path("~/.strata")
+LOCAL_ENDPOINT = "ws://127.0.0.1:9944"  # what the SDK takes "local" for where BT_CHAIN_ENDPOINT says nothing else
 
 AddressMap = Annotated[
     list[str] | None,
@@ -157,7 +160,8 @@ def orchestrator(
 
     config = neuron_config(
         network, netuid, wallet, hotkey, wallet_path=wallet_path, data_dir=data_dir, host=host, port=port,
-        external_host=external_ip, external_port=external_port, address_map=address_map, fallback=fallback_endpoint,
+        external_host=external_ip or (LOCAL_STAND_IN_ADDRESS if on_this_machine(network) else None),
+        external_port=external_port, address_map=address_map, fallback=fallback_endpoint,
     )  # fmt: skip
     if config_file is not None:
         run = read_config(config_file)
@@ -204,10 +208,18 @@ def neuron_config(
         port=port,
         external_host=external_host,
         external_port=external_port,
-        address_map=parse_address_map(address_map or ()),
+        address_map={**(LOCAL_ADDRESS_MAP if on_this_machine(network) else {}), **parse_address_map(address_map or ())},
         orchestrator=orchestrator,
         outbound_only=outbound_only,
     )
+
+
+def on_this_machine(network: str) -> bool:
+    """Whether the chain is at a loopback address. It refuses to have those announced, so a network on one machine
+    needs the address that stands for it; nobody else ever has that one."""
+    endpoint = os.environ.get("BT_CHAIN_ENDPOINT", LOCAL_ENDPOINT) if network == "local" else network
+    host = urlsplit(endpoint).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def cheat_choice(text: str) -> Any:

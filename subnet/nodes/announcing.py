@@ -15,7 +15,7 @@ from subnet.errors import PeerError, UnreachableError
 from subnet.nodes.client import REQUEST_S, RunClient, retried
 from subnet.nodes.dialback import DialBack
 from subnet.nodes.starting import Joined
-from template.config import resolve_peer
+from template.config import LOCAL_STAND_IN_ADDRESS, resolve_peer
 from template.errors import TransportError
 from template.web import WebServer
 
@@ -32,6 +32,8 @@ async def announced(node: Joined, server: WebServer) -> str:
         log.info("address=none outbound-only: deliveries and evidence go through the relay")
         return ""
     host = config.external_host or bound_host(server.host, node.client.peer, config.address_map)
+    if ipaddress.ip_address(host).is_loopback and LOCAL_STAND_IN_ADDRESS in config.address_map:
+        host = LOCAL_STAND_IN_ADDRESS
     number, port = ipaddress.ip_address(host), config.external_port or server.port
     hidden = config.network in PUBLIC_NETWORKS and config.external_host is None and not number.is_global
     if hidden or number.is_unspecified:
