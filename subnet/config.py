@@ -213,3 +213,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def run_id(self) -> str:
         """blake3 of the canonical bytes, 64 hex digits."""
         return digest(canonical(self))
+
+    @property
+    def microbatch_tokens(self) -> int:
+        """Tokens of one microbatch."""
+        return self.train.microbatch_sequences * self.data.sequence_tokens

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from subnet.audit.case import Case, microbatch_tokens
+from subnet.audit.case import Case
 from subnet.audit.evidence import Evidence, Needed
 from subnet.audit.replay import start_state
 from subnet.audit.tensors import frame_header, read_frame, tokens_digest
@@ -99,7 +99,7 @@ def _counted(case: Case) -> Iterator[str]:
 def _closing(need: Needed, evidence: Evidence, run: RunConfig, close: Receipt) -> Iterator[str]:
     """The contribution is round-start parameters less the committed end state's, and weighs its tokens."""
     case, layout = need.case, StateLayout(run, need.case.stage)
-    trained = sum(len(receipt.work) for receipt in case.steps) * microbatch_tokens(run) + case.tokens_before
+    trained = sum(len(receipt.work) for receipt in case.steps) * run.microbatch_tokens + case.tokens_before
     if close.tokens != trained:
         yield f"the close weighs {close.tokens} tokens, its receipts {trained}"
     if bool(close.contribution) != bool(trained):

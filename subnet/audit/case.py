@@ -6,7 +6,6 @@ Owns the join of the segment with its receipts, plans, public state and neighbou
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from subnet.config import RunConfig
 from subnet.ledger.state import RunState, Segment
 from subnet.wire.messages import Plan, Receipt, Work
 
@@ -97,11 +96,6 @@ def _sent(work: Work, *, downstream: bool) -> tuple[str, str] | None:
     return ("activation", work.output) if work.output_ack else None
 
 
-def microbatch_tokens(run: RunConfig) -> int:
-    """Tokens of one microbatch."""
-    return run.train.microbatch_sequences * run.data.sequence_tokens
-
-
 def _tokens_before(state: RunState, segment: Segment) -> int:
     parts = (
         part
@@ -109,4 +103,4 @@ def _tokens_before(state: RunState, segment: Segment) -> int:
         if other.hotkey == segment.hotkey and other.round == segment.round and other.event < segment.event
         for part in other.receipts
     )
-    return sum(len(state.receipts[part].work) for part in parts) * microbatch_tokens(state.config)
+    return sum(len(state.receipts[part].work) for part in parts) * state.config.microbatch_tokens

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from subnet.audit.case import Case, microbatch_tokens
+from subnet.audit.case import Case
 from subnet.audit.evidence import Evidence
 from subnet.audit.tensors import Activation, frame_header, read_frame
 from subnet.config import RunConfig
@@ -101,7 +101,7 @@ class _Step:
 
     def replay(self, receipt: Receipt) -> StepReplay:
         plan = self.case.plans[receipt.plan]
-        planned_tokens = len(plan.microbatches) * microbatch_tokens(self.run)
+        planned_tokens = len(plan.microbatches) * self.run.microbatch_tokens
         outbound: dict[tuple[int, str], Activation] = {}
         losses: dict[int, float] = {}
         for work in receipt.work:

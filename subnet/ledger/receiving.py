@@ -159,13 +159,12 @@ def _close(state: RunState, receipt: Receipt, member: Member) -> None:
 
 def tokens_trained(state: RunState, hotkey: str) -> int:
     """Tokens in this round's receipts of a replica that are not voided, i.e. its weight in the merge."""
-    run = state.config
     parts = list(state.pending.get(hotkey, []))
     for segment in state.segments.values():
         if segment.hotkey == hotkey and segment.round == state.round:
             parts.extend(segment.receipts)
     microbatches = sum(len(state.receipts[part].work) for part in parts)
-    return microbatches * run.train.microbatch_sequences * run.data.sequence_tokens
+    return microbatches * state.config.microbatch_tokens
 
 
 def _rollback(receipt: Receipt, member: Member) -> None:

@@ -33,7 +33,7 @@ def _count_step(state: RunState, receipt: Receipt, event: Event) -> None:
     for work in receipt.work:
         state.microbatch_by[receipt.stage, work.index] = receipt.hotkey
     stats = state.rounds[receipt.round]
-    tokens = microbatch_tokens(state) * len(receipt.work)
+    tokens = state.config.microbatch_tokens * len(receipt.work)
     if receipt.stage == run.stages - 1:
         stats.tokens += tokens
         stats.loss_sum += sum(work.loss for work in receipt.work if work.loss is not None)
@@ -84,14 +84,9 @@ def receipt_work(state: RunState, receipt: Receipt) -> tuple[int, int]:
     """
     run = state.config
     price = run.pay.stage_price_milli[receipt.stage]
-    each = microbatch_tokens(state) * work_per_token(run, spans(run)[receipt.stage]) * price
+    each = state.config.microbatch_tokens * work_per_token(run, spans(run)[receipt.stage]) * price
     unacknowledged = sum(1 for work in receipt.work if receipt.stage > 0 and not work.gradient_ack)
     return each * len(receipt.work), each * unacknowledged
-
-
-def microbatch_tokens(state: RunState) -> int:
-    """Tokens of one microbatch."""
-    return state.config.train.microbatch_sequences * state.config.data.sequence_tokens
 
 
 def count_sync(state: RunState, closed: ClosedSet) -> None:

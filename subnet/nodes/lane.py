@@ -139,8 +139,7 @@ class LaneStep:
             draft.gradient_out = self._send(index, "gradient", result.numpy(), to=self.stage - 1)
 
     def _planned_tokens(self) -> int:
-        train = self.run.train
-        return len(self.plan.microbatches) * train.microbatch_sequences * self.run.data.sequence_tokens
+        return len(self.plan.microbatches) * self.run.microbatch_tokens
 
     def _send(self, index: int, kind: str, tensor: Activation, *, to: int) -> str:
         """Start sending a tensor to the neighbour; the digest of its frame."""

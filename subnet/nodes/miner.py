@@ -353,8 +353,7 @@ class Miner:
             receipt.kind, receipt.round, receipt.step, len(receipt.work), event,
         )  # fmt: skip
         self.custody.head = digest_of(receipt)
-        each = self.run.train.microbatch_sequences * self.run.data.sequence_tokens
-        self.custody.round_tokens += each * len(receipt.work)
+        self.custody.round_tokens += self.run.microbatch_tokens * len(receipt.work)
         if receipt.state_root and receipt.kind != "rollback":
             self.custody.committed(receipt.round, receipt.state_root)
             self.retention.owe(receipt.round, receipt.state_root)

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from subnet.audit.draw import draw, draw_points, point_of, seed_of
-from subnet.audit.evidence import needed
-from subnet.audit.judge import Judgement, audit
+from subnet.audit.evidence import Needed, needed
+from subnet.audit.judge import Judgement, audit, make_verdict
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.errors import SubnetError
@@ -27,7 +27,7 @@ from subnet.ledger.state import RunState, Segment
 from subnet.nodes.client import RunClient
 from subnet.nodes.evidence import gather
 from subnet.nodes.follower import Follower
-from subnet.wire.messages import WIRE_VERSION, Draw, Seen, Verdict
+from subnet.wire.messages import WIRE_VERSION, Draw, Seen
 from template.chain import Chain
 from template.errors import ChainError, ChainRefused, NotPermitted, PeerRefused, RateLimited
 from template.values import ChainView
@@ -205,7 +205,7 @@ class Validator:
         del self.due[due.segment]
         if judgement.verdict != "void":
             self.judged.add(due.segment)
-        await self._say(segment, due.draw, judgement)
+        await self._say(need, due.draw, judgement)
 
     async def _judge(self, judge: Callable[[], Judgement]) -> Judgement:
         """Judge in the compute thread. Whatever fails here is this validator's fault, and no judgement of the miner."""
@@ -226,29 +226,20 @@ class Validator:
         }
         return len(identities) < 2 or bool(others - {self.state.coldkey(self.hotkey)})
 
-    async def _say(self, segment: Segment, where: Draw | None, judgement: Judgement) -> None:
-        verdict = Verdict(
-            version=WIRE_VERSION,
+    async def _say(self, need: Needed, where: Draw | None, judgement: Judgement) -> None:
+        verdict = make_verdict(
+            need,
+            judgement,
             run_id=self.run.run_id,
             validator=self.hotkey,
-            segment=segment.id,
-            hotkey=segment.hotkey,
-            stage=segment.stage,
-            round=segment.round,
-            verdict=judgement.verdict,
-            reason=judgement.reason,
-            distance=judgement.distance,
-            tolerance=judgement.tolerance,
-            checks=judgement.checks,
-            evidence=judgement.evidence,
             draw=where,
             time_ms=time.time_ns() // 1_000_000,
         )
         for detail in judgement.details:
-            log.info("segment=%s detail=%r", segment.id[:12], detail)
+            log.info("segment=%s detail=%r", verdict.segment[:12], detail)
         log.info(
             "segment=%s hotkey=%s verdict=%s reason=%s distance=%.3g tolerance=%.3g",
-            segment.id[:12], segment.hotkey, verdict.verdict, verdict.reason, verdict.distance, verdict.tolerance,
+            verdict.segment[:12], verdict.hotkey, verdict.verdict, verdict.reason, verdict.distance, verdict.tolerance,
         )  # fmt: skip
         try:
             await self.client.say(verdict)
