@@ -13,8 +13,8 @@ from tests.ledger.log import hotkey
 from tests.ledger.simulation import Simulation
 from tests.ledger.small import run_config
 
-SEEDS = 4  # histories are those of the seeds below this
-MOVES = 50
+SEEDS = 3  # histories are those of the seeds below this
+MOVES = 45
 MINERS = ("ann", "ben", "cem", "dov", "eva")
 
 

@@ -44,7 +44,7 @@ def test_killed_at_any_transition_the_orchestrator_goes_on_the_same(seed: int) -
 
 def test_a_restart_at_every_step_of_a_run_changes_nothing_of_it() -> None:
     """Two runs, one of which forgets everything but its log after each message: the same log comes out."""
-    straight, restarted = Simulation(), Simulation()
+    straight, restarted = Simulation(run=run_config(rounds=1)), Simulation(run=run_config(rounds=1))
     for sim in (straight, restarted):
         sim.start("ann", "ben", "cem", "dov")
     while straight.state.phase != "done":

@@ -19,7 +19,7 @@ from tests.ledger.small import run_config
 
 RUN = run_config(stages=3, each=2)
 MAX_PER_STAGE = 5
-EXAMPLES = settings(max_examples=50)
+EXAMPLES = settings(max_examples=30)
 
 
 def wiring(free: list[list[Free]], *, run: RunConfig = RUN, **changes: Any) -> Wiring:
