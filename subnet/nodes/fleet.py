@@ -9,6 +9,7 @@ import contextlib
 import logging
 import multiprocessing
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import signal
 import subprocess
@@ -23,7 +24,8 @@ from subnet.errors import EXIT_CODES, SubnetError
 from template.config import NeuronConfig
 from template.neuron import Running, run_neuron
 
-STOP_S = 4.5
+CHILDREN_S = 2.4  # to leave, while the orchestrator still answers
+COMMAND_S = 1.0  # for the orchestrator, then for the chain
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
@@ -57,11 +59,12 @@ class Fleet:
         os.environ.update(MALLOC)
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["subnet.nodes.preloaded"])
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is ours to handle, and to pass on
+        multiprocessing.resource_tracker.ensure_running()  # first, as it changes the mask itself
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is ours, and we pass it on
         try:
             multiprocessing.forkserver.ensure_running()
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def wait_ready(self) -> None:
         """Block until the server has loaded what computes, so that `fork` returns at once. For a thread."""
@@ -125,20 +128,28 @@ class Fleet:
             await asyncio.sleep(0.05)
 
     def stop(self) -> None:
-        """End every process within five seconds: asked first, then killed."""
-        living = [process for process in self.children.values() if process.exitcode is None]
-        running = [process for process in self.commands.values() if process.poll() is None]
-        for child in living:
-            child.terminate()
-        chain = self.commands.get("chain")
-        for process in running:
-            if process is not chain:
-                process.terminate()
-        self._wait(living, [process for process in running if process is not chain], limit_s=STOP_S - 1)
-        if chain is not None and chain.poll() is None:
-            chain.send_signal(signal.SIGTERM)
-        self._wait([], [chain] if chain else [], limit_s=1.0)
+        """End every process within five seconds: asked in turn, those first that the others serve; then killed."""
+        for child in self.children.values():
+            if child.exitcode is None:
+                child.terminate()
+        self._wait(list(self.children), limit_s=CHILDREN_S)
+        for name in reversed(self.commands):
+            if self.commands[name].poll() is None:
+                self.commands[name].terminate()
+            self._wait([name], limit_s=COMMAND_S)
+        for child in self.children.values():
+            if child.exitcode is None:
+                child.kill()
+        for process in self.commands.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
         self._end_server()
+
+    def _wait(self, names: list[str], *, limit_s: float) -> None:
+        end_s = time.monotonic() + limit_s
+        while time.monotonic() < end_s and not self.ended().keys() >= set(names):
+            time.sleep(0.02)
 
     def _end_server(self) -> None:
         """Kill the fork server: left to itself it ends only once it has loaded everything."""
@@ -146,20 +157,6 @@ class Fleet:
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-    def _wait(self, living: list[ForkServerProcess], running: list[subprocess.Popen[bytes]], *, limit_s: float) -> None:
-        end_s = time.monotonic() + limit_s
-        while time.monotonic() < end_s:
-            if all(child.exitcode is not None for child in living) and all(p.poll() is not None for p in running):
-                return
-            time.sleep(0.02)
-        for child in living:
-            if child.exitcode is None:
-                child.kill()
-        for process in running:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
 
 
 def _nothing() -> None:
