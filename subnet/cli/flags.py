@@ -10,22 +10,63 @@ from typing import Annotated
 
 import typer
 
+from subnet.cli import env
 from template.config import DEFAULT_WALLET_PATH
 from template.errors import UsageError
 
+EnvFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--env-file",
+        envvar="STRATA_ENV_FILE",
+        is_eager=True,
+        callback=env.load_env,
+        metavar="FILE",
+        help="Settings as NAME=VALUE lines. Default: .env in this folder, if there is one.",
+    ),
+]
 Network = Annotated[
-    str, typer.Option("--network", "-n", envvar="BT_NETWORK", help="finney, test, local, or a ws:// address.")
+    str,
+    typer.Option(
+        "--network",
+        "-n",
+        envvar=[*env.NETWORK],
+        help="finney, test, local, or a ws:// address.",
+    ),
 ]
 Netuid = Annotated[int, typer.Option("--netuid", envvar="BT_NETUID", help="The subnet's number.")]
-Wallet = Annotated[str, typer.Option("--wallet", "-w", envvar="BT_WALLET", help="The wallet's name.")]
+Wallet = Annotated[str, typer.Option("--wallet", "-w", envvar=[*env.WALLET], help="The wallet's name.")]
 Hotkey = Annotated[str, typer.Option("--hotkey", "-H", envvar="BT_WALLET_HOTKEY", help="The hotkey's name in it.")]
 WalletPath = Annotated[str, typer.Option("--wallet-path", envvar="BT_WALLET_PATH", help="The folder of wallets.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", envvar="STRATA_DATA_DIR", help="Where to keep state.")]
-Host = Annotated[str, typer.Option("--host", help="The address to listen on.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes a free one.")]
-ExternalIp = Annotated[str | None, typer.Option("--external-ip", help="The address to announce on the chain.")]
+Host = Annotated[str, typer.Option("--host", envvar=[*env.HOST], help="The address to listen on.")]
+Port = Annotated[
+    int,
+    typer.Option(
+        "--port",
+        envvar=[*env.PORT],
+        min=0,
+        max=65535,
+        help="The port to listen on; 0 takes a free one.",
+    ),
+]
+ExternalIp = Annotated[
+    str | None,
+    typer.Option(
+        "--external-ip",
+        envvar=[*env.EXTERNAL_IP],
+        help="The address to announce on the chain.",
+    ),
+]
 ExternalPort = Annotated[
-    int | None, typer.Option("--external-port", min=1, max=65535, help="The port to announce on the chain.")
+    int | None,
+    typer.Option(
+        "--external-port",
+        envvar=[*env.EXTERNAL_PORT],
+        min=1,
+        max=65535,
+        help="The port to announce on the chain.",
+    ),
 ]
 OutboundOnly = Annotated[
     bool,
@@ -35,8 +76,8 @@ OutboundOnly = Annotated[
         help="Announce no address: everything comes through the orchestrator's relay.",
     ),
 ]
-Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Log more.")]
+Device = Annotated[str, typer.Option("--device", envvar="STRATA_DEVICE", help="Where to compute: cpu, cuda, cuda:1.")]
+Debug = Annotated[bool, typer.Option("--debug", envvar="STRATA_DEBUG", help="Log more.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 
 WALLET_PATH = DEFAULT_WALLET_PATH

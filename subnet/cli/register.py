@@ -27,6 +27,7 @@ def register(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before paying.")] = False,
     json: flags.Json = False,
+    env_file: flags.EnvFile = None,
 ) -> None:
     """Register a hotkey on the subnet; shows the price and asks before it pays."""
     facts = asyncio.run(_register(network, netuid, (wallet, hotkey, wallet_path), limit, yes))

@@ -30,7 +30,12 @@ LOCAL_ENDPOINT = "ws://127.0.0.1:9944"  # what the SDK takes "local" for where B
 
 AddressMap = Annotated[
     list[str] | None,
-    typer.Option("--address-map", metavar="ANNOUNCED=REACHED", help="Reach an announced address at another one."),
+    typer.Option(
+        "--address-map",
+        envvar="STRATA_ADDRESS_MAP",
+        metavar="ANNOUNCED=REACHED",
+        help="Reach an announced address at another one.",
+    ),
 ]
 Fallback = Annotated[
     list[str] | None,
@@ -39,7 +44,13 @@ Fallback = Annotated[
     ),
 ]
 ByHotkey = Annotated[
-    str | None, typer.Option("--orchestrator", metavar="SS58", help="The orchestrator's hotkey. Default: the owner's.")
+    str | None,
+    typer.Option(
+        "--orchestrator",
+        envvar="STRATA_ORCHESTRATOR",
+        metavar="SS58",
+        help="The orchestrator's hotkey. Default: the owner's.",
+    ),
 ]
 
 RunMain = Callable[[Running], Coroutine[Any, Any, None]]
@@ -63,6 +74,7 @@ def miner(
     device: flags.Device = "cpu",
     cheat: Annotated[str, typer.Option(help="Be dishonest on purpose: KIND[:STRENGTH]. For tests of validators.")] = "",
     debug: flags.Debug = False,
+    env_file: flags.EnvFile = None,
 ) -> None:
     """Train a stage of the run of this subnet, until stopped."""
     from subnet.nodes.processes import run_miner
@@ -92,6 +104,7 @@ def validator(
     fallback_endpoint: Fallback = None,
     device: flags.Device = "cpu",
     debug: flags.Debug = False,
+    env_file: flags.EnvFile = None,
 ) -> None:
     """Draw, replay and judge the miners' work, and set weights, until stopped."""
     from subnet.nodes.processes import run_validator
@@ -106,7 +119,9 @@ def validator(
 
 
 def publisher(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the checkpoints go, one folder a round.")],
+    out: Annotated[
+        Path, typer.Option(envvar="STRATA_OUT", metavar="DIR", help="Where the checkpoints go, one folder a round.")
+    ],
     network: flags.Network = "finney",
     netuid: flags.Netuid = 1,
     wallet: flags.Wallet = "default",
@@ -116,6 +131,7 @@ def publisher(
     address_map: AddressMap = None,
     fallback_endpoint: Fallback = None,
     debug: flags.Debug = False,
+    env_file: flags.EnvFile = None,
 ) -> None:
     """Write and evaluate each round's checkpoint, with the orchestrator's hotkey."""
     from subnet.nodes.processes import run_publisher
@@ -141,19 +157,34 @@ def orchestrator(
     address_map: AddressMap = None,
     fallback_endpoint: Fallback = None,
     config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="The run's configuration in canonical JSON.")
+        Path | None,
+        typer.Option(
+            "--config", envvar="STRATA_CONFIG", metavar="FILE", help="The run's configuration in canonical JSON."
+        ),
     ] = None,
-    stages: Annotated[int, typer.Option(help="Pipeline stages, when no --config is given.")] = 2,
-    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = RunOptions().rounds,
-    steps: Annotated[int, typer.Option(help="Inner steps per round.")] = RunOptions().steps,
-    model: Annotated[str, typer.Option(help="A preset, or a folder or config.json of a transformers model.")] = "tiny",
-    data: Annotated[str, typer.Option(help="stdlib, a folder of text, or datasets:PATH[#COLUMN].")] = "stdlib",
+    stages: Annotated[
+        int, typer.Option(envvar="STRATA_STAGES", help="Pipeline stages, when no --config is given.")
+    ] = 2,
+    rounds: Annotated[int, typer.Option(envvar="STRATA_ROUNDS", help="Rounds of training.")] = RunOptions().rounds,
+    steps: Annotated[int, typer.Option(envvar="STRATA_STEPS", help="Inner steps per round.")] = RunOptions().steps,
+    model: Annotated[
+        str, typer.Option(envvar="STRATA_MODEL", help="A preset, or a folder or config.json of a transformers model.")
+    ] = "tiny",
+    data: Annotated[
+        str, typer.Option(envvar="STRATA_DATA", help="stdlib, a folder of text, or datasets:PATH[#COLUMN].")
+    ] = "stdlib",
     wait_for: Annotated[
-        int | None, typer.Option(min=1, help="Start with so many miners. Default: one per stage.")
+        int | None,
+        typer.Option(envvar="STRATA_WAIT_FOR", min=1, help="Start with so many miners. Default: one per stage."),
     ] = None,
-    patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for them after the first.")] = 60.0,
-    ledger: Annotated[str | None, typer.Option(help="Database URL. Default: SQLite in the data folder.")] = None,
+    patience: Annotated[
+        float, typer.Option(envvar="STRATA_PATIENCE", min=0, help="Seconds to wait for them after the first.")
+    ] = 60.0,
+    ledger: Annotated[
+        str | None, typer.Option(envvar="STRATA_LEDGER", help="Database URL. Default: SQLite in the data folder.")
+    ] = None,
     debug: flags.Debug = False,
+    env_file: flags.EnvFile = None,
 ) -> None:
     """Plan a run on this subnet, keep its ledger and serve its page, until stopped."""
     from subnet.nodes.orchestrating import OrchestratorOptions, run_orchestrator
