@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -26,6 +26,7 @@ from template.neuron import Running, run_neuron
 
 CHILDREN_S = 2.4  # to leave, while the orchestrator still answers
 COMMAND_S = 1.0  # for the orchestrator, then for the chain
+SETTING_PREFIXES = ("STRATA_", "BT_")
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
@@ -81,7 +82,11 @@ class Fleet:
         """Start `strata ARGUMENTS` as a process of its own."""
         with (self.logs / f"{name}.log").open("wb") as log:
             self.commands[name] = subprocess.Popen(
-                [sys.executable, "-m", "subnet.cli.main", *arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [sys.executable, "-m", "subnet.cli.main", *arguments],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=without_settings(os.environ),
             )
 
     def fork(self, child: Child) -> None:
@@ -161,6 +166,12 @@ class Fleet:
 
 def _nothing() -> None:
     """The body of a process that only shows that the server forks."""
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the user's settings, and without a `.env`: a network's plan says everything."""
+    kept = {name: value for name, value in environment.items() if not name.startswith(SETTING_PREFIXES)}
+    return {**kept, "STRATA_ENV_FILE": os.devnull}
 
 
 def _run(child: Child) -> None:
