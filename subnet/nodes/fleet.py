@@ -26,7 +26,12 @@ from template.neuron import Running, run_neuron
 
 CHILDREN_S = 2.4  # to leave, while the orchestrator still answers
 COMMAND_S = 1.0  # for the orchestrator, then for the chain
-SETTING_PREFIXES = ("STRATA_", "BT_")
+UNSET = (
+    *("STRATA_LEDGER", "STRATA_DEBUG", "BT_FALLBACK_ENDPOINTS", "STRATA_EXTERNAL_PORT", "BT_AXON_EXTERNAL_PORT"),
+    *("STRATA_STAGES", "STRATA_ROUNDS", "STRATA_STEPS", "STRATA_MODEL", "STRATA_DATA"),
+)
+"""Settings that a network's plan does not give as flags: empty means the default."""
+
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
@@ -169,9 +174,8 @@ def _nothing() -> None:
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the user's settings, and without a `.env`: a network's plan says everything."""
-    kept = {name: value for name, value in environment.items() if not name.startswith(SETTING_PREFIXES)}
-    return {**kept, "STRATA_ENV_FILE": os.devnull}
+    """The environment without what the user has set for other networks, and without a `.env`."""
+    return {**environment, **dict.fromkeys(UNSET, ""), "STRATA_ENV_FILE": os.devnull}
 
 
 def _run(child: Child) -> None:
