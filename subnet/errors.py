@@ -15,6 +15,7 @@ SubnetError
 └── TemporaryError         the other side does not answer now; trying again may help (exit code 75)
     ├── UnreachableError   no connection, or no answer in time
     └── StoreError         the blob store refuses or has lost bytes
+        └── StoreFull      there is no room for more
 """
 
 
@@ -76,6 +77,10 @@ class UnreachableError(TemporaryError):
 
 class StoreError(TemporaryError):
     """The blob store refuses or has lost bytes."""
+
+
+class StoreFull(StoreError):
+    """There is no room for more."""
 
 
 EXIT_CODES: dict[type[Exception], int] = {ConfigError: 2, TemporaryError: 75, SubnetError: 1}

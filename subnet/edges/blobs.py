@@ -5,6 +5,7 @@ are 64 hex digits, and the two hashes differ, so a name fits one of them. What i
 the reader verifies with a chunk proof. Errors of the file system stop here. Knows nothing of who may read.
 """
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from subnet.canonical import digest
-from subnet.errors import EvidenceError, StoreError
+from subnet.errors import EvidenceError, StoreError, StoreFull
 from subnet.wire.merkle import merkle_root
 
 Bytes = bytes | bytearray | memoryview
@@ -82,8 +83,8 @@ def _missing(name: str) -> StoreError:
     return StoreError(f"expected a blob {name[:16]} in the store, found none; ask its author or the run's store")
 
 
-def _full(size_bytes: int, limit_bytes: int) -> StoreError:
-    return StoreError(
+def _full(size_bytes: int, limit_bytes: int) -> StoreFull:
+    return StoreFull(
         f"expected the store to stay within {limit_bytes} bytes, found it would need {size_bytes}; "
         "raise the limit or delete old blobs"
     )
@@ -214,7 +215,8 @@ class LocalBlobs:
 
     def _failed(self, verb: str, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
-        return StoreError(
+        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        return kind(
             f"expected to {verb} the blob store {self._folder}, found {reason!r}; free space there or check its rights"
         )
 

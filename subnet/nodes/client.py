@@ -80,6 +80,16 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     peers: dict[str, str]
 
 
+def understood(body: bytes, kind: type[T]) -> T:
+    """An answer as a value of `kind`. Raises MessageError when it is none."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise MessageError(
+            f"expected a {kind.__name__} from the orchestrator, found another answer ({error}); update"
+        ) from error
+
+
 def temporary(error: TransportError) -> bool:
     """Whether the same request may work later: no answer, or an answer that the other side is not ready."""
     return not isinstance(error, PeerRefused) or error.status >= 500 or error.status == 429
@@ -161,7 +171,7 @@ class RunClient:
         async def ask() -> LedgerPage:
             target = f"/v1/ledger?from={first}&wait_s={wait_s:g}"
             response = await self.transport.request("GET", self.peer, target, timeout_s=REQUEST_S + wait_s)
-            return msgspec.json.decode(response.body, type=LedgerPage)
+            return understood(response.body, LedgerPage)
 
         page = await retried(ask, what="the orchestrator to send its ledger")
         return self._spoken(page.head, Head), page.events
@@ -174,7 +184,7 @@ class RunClient:
             response = await self.transport.request(
                 "GET", self.peer, target, receiver=self.orchestrator, timeout_s=REQUEST_S + wait_s
             )
-            return msgspec.json.decode(response.body, type=Orders)
+            return understood(response.body, Orders)
 
         return await retried(ask, what="plans from the orchestrator")
 
@@ -185,7 +195,7 @@ class RunClient:
             response = await self.transport.request(
                 "GET", self.peer, "/v1/brief", receiver=self.orchestrator, timeout_s=REQUEST_S
             )
-            return msgspec.json.decode(response.body, type=Brief)
+            return understood(response.body, Brief)
 
         return await retried(ask, what="the orchestrator to tell where this miner stands")
 

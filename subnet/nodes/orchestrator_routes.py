@@ -18,6 +18,7 @@ from subnet.errors import (
     PeerError,
     RefusedError,
     StoreError,
+    StoreFull,
 )
 from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, RoundBegin, RoundClose, Said
 from subnet.ledger.receiving import tokens_trained
@@ -32,6 +33,7 @@ from template.web import Refusals
 
 MESSAGE_LIMIT_BYTES = 1 << 20
 PAGE_EVENTS = 500
+LOOK_AGAIN_S = 1.0
 LONGEST_WAIT_S = 10.0
 FLOAT_BYTES = 4
 
@@ -43,6 +45,7 @@ REFUSALS: Refusals = {
     RefusedError: (409, "refused"),
     PeerError: (400, "refused"),
     LedgerError: (404, "not_found"),
+    StoreFull: (507, "store_full"),
     StoreError: (404, "not_found"),
 }
 
@@ -67,6 +70,7 @@ class _Doors:
 
     def __init__(self, node: Orchestrator) -> None:
         self._node = node
+        self._looked_s = -LOOK_AGAIN_S
 
     async def config(self, request: Incoming) -> Reply:
         state = self._node.state
@@ -82,14 +86,14 @@ class _Doors:
         """The handler for one kind of signed message."""
 
         async def handle(request: Incoming) -> Reply:
+            if kind == "join":
+                await self._look_for(request)
             caller = registered_caller(self._node, request)
             length_bytes = whole(request, "length", limit=MESSAGE_LIMIT_BYTES)
             body = await request.body(length_bytes=length_bytes, digest=request.query.get("digest", ""))
             signed = parse(body, Signed)
             if signed.kind != kind:
                 raise MessageError(f"expected a {kind} on this route, found a {signed.kind}; use the route of its kind")
-            if kind == "join" and signed.hotkey not in self._node.state.roster:
-                await self._node.look_at_chain()
             event = self._node.log_message(signed)
             self._node.polled[caller] = time.monotonic()
             position = Position(
@@ -98,6 +102,14 @@ class _Doors:
             return _json(make_signed(position, self._node.signer))
 
         return handle
+
+    async def _look_for(self, request: Incoming) -> None:
+        """A hotkey that is not on the roster may have registered since: look at the chain once a second, no more."""
+        assert request.caller is not None
+        unknown = request.caller.hotkey not in self._node.state.roster
+        if unknown and time.monotonic() - self._looked_s > LOOK_AGAIN_S:
+            self._looked_s = time.monotonic()
+            await self._node.look_at_chain()
 
     async def ledger(self, request: Incoming) -> Reply:
         first = whole(request, "from", limit=1 << 53)
