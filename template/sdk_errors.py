@@ -37,6 +37,9 @@ _FAULT = Meaning(ChainRefused, "nothing is wrong on this side; report it if it p
 _KEY = Meaning(
     WalletError, "give the right password, or restore the key from its mnemonic (`btcli wallet regen-hotkey`)"
 )
+_PASSWORD = Meaning(
+    WalletError, "give the coldkey's password: on a terminal, in BT_WALLET_PASSWORD, or in BT_WALLET_PASSWORD_FILE"
+)
 _PERMIT = Meaning(
     NotPermitted, "a validator permit needs more stake (the subnet's top validators hold one) and an epoch"
 )
@@ -115,6 +118,8 @@ WORDS: tuple[tuple[str, Meaning], ...] = (
     ("state discarded", CLASSES["StateDiscardedError"]),
     ("no block at height", CLASSES["BlockNotFound"]),
     ("nonce is below", _LATER),
+    ("wrong password", _PASSWORD),
+    ("wallet password", _PASSWORD),
     ("nextkey not available", _LATER),
 )
 

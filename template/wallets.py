@@ -7,6 +7,8 @@ from typing import Protocol, runtime_checkable
 
 from template.errors import WalletError
 
+PASSWORD_VARIABLES = ("BT_WALLET_PASSWORD", "BT_WALLET_PASSWORD_FILE")  # that the SDK looks at, and a person can set
+
 
 @runtime_checkable
 class Keyfile(Protocol):
@@ -28,10 +30,12 @@ def require_unlockable(coldkey_file: Keyfile) -> None:
             f"expected the coldkey at {coldkey_file.path}, found none; run this on the machine that has it (only "
             "registering and paying need it), or restore it with `btcli wallet regen-coldkey`"
         )
-    variable = coldkey_file.env_var_name()
-    if coldkey_file.is_encrypted() and not sys.stdin.isatty() and not os.environ.get(variable):
+    variables = (*PASSWORD_VARIABLES, coldkey_file.env_var_name())
+    given = any(os.environ.get(name) for name in variables)
+    if coldkey_file.is_encrypted() and not sys.stdin.isatty() and not given:
         raise WalletError(
-            f"expected a password for the coldkey at {coldkey_file.path}, found no terminal to ask on; set {variable}"
+            f"expected a password for the coldkey at {coldkey_file.path}, found no terminal to ask on; set "
+            f"{' or '.join(PASSWORD_VARIABLES)}"
         )
 
 

@@ -12,7 +12,7 @@ import typer
 from subnet.cli import flags
 from subnet.cli.console import line, show_json
 from template.chain import Chain
-from template.errors import InsufficientBalance, UsageError
+from template.errors import InsufficientBalance, SpendLimit, UsageError
 from template.values import RAO_PER_TAO
 
 
@@ -59,23 +59,28 @@ async def register_on(chain: Chain, *, limit_tao: float | None, yes: bool) -> di
     if known is not None:
         return {**facts, "uid": known.uid, "already": True, "price_rao": 0}
     price_rao, balance_rao = await chain.burn_rao(), await chain.balance_rao()
-    asked = f"register {chain.hotkey} on subnet {chain.netuid} for {tao(price_rao)} TAO of {tao(balance_rao)}"
+    limit_rao = price_rao if limit_tao is None else round(limit_tao * RAO_PER_TAO)
+    if price_rao > limit_rao:
+        raise SpendLimit(
+            f"expected subnet {chain.netuid} to cost at most {tao(limit_rao)} TAO, found {tao(price_rao)}; raise "
+            "--limit, or wait: the price falls until somebody registers"
+        )
     if balance_rao < price_rao:
         raise InsufficientBalance(
             f"expected a balance of at least {tao(price_rao)} TAO to register on subnet {chain.netuid}, found "
             f"{tao(balance_rao)}; fund the wallet's coldkey (on the dev chain: strata chain --fund SS58=TAO)"
         )
     if not yes:
-        _confirm(asked)
-    limit_rao = price_rao if limit_tao is None else round(limit_tao * RAO_PER_TAO)
+        price = f"{tao(price_rao)} TAO of the coldkey's {tao(balance_rao)}"
+        _confirm(f"register {chain.hotkey} on subnet {chain.netuid} for {price}")
     uid = await chain.register(limit_rao=limit_rao)
     return {**facts, "uid": uid, "already": False, "price_rao": price_rao}
 
 
 def _confirm(asked: str) -> None:
     if not sys.stdin.isatty():
-        raise UsageError(f"expected --yes where nobody can be asked, found none; add it to {asked}")
-    if not typer.confirm(f"{asked}?", err=True):
+        raise UsageError(f"expected a terminal to ask on ({asked}), found none; say yes beforehand with --yes")
+    if not typer.confirm(f"{asked}: go on?", err=True):
         raise typer.Exit(1)
 
 

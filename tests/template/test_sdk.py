@@ -221,7 +221,7 @@ async def test_a_locked_coldkey_is_refused_without_a_terminal(dev_subnet: DevSub
     chain = SdkChain(dev_subnet.url, 1, load_wallet("alice", "miner", str(tmp_path)))
     dev_subnet.open.append(chain)
     assert not sys.stdin.isatty()
-    with pytest.raises(WalletError, match="no terminal to ask on; set BT_PW_"):
+    with pytest.raises(WalletError, match="no terminal to ask on; set BT_WALLET_PASSWORD or"):
         await chain.register()
 
 

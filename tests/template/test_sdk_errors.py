@@ -95,6 +95,8 @@ def test_every_meaning_has_a_remedy_and_an_exit_code() -> None:
         (ConnectionRefusedError(111, "refused"), ChainUnreachable),
         (TimeoutError(), ChainUnreachable),
         (bt.sp_core.KeyfileError("bad"), WalletError),
+        (bt.ChainError("wrong password"), WalletError),
+        (ValueError("invalid base64 in wallet password env var"), WalletError),
     ],
 )
 def test_the_errors_that_neurons_meet_become_ours(error: Exception, kind: type[ChainError]) -> None:

@@ -1,12 +1,13 @@
 """Wallet files on disk: each thing that can be missing is named with what was found and what makes it."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from template.errors import WalletError
-from template.wallets import check_wallet_files
+from template.wallets import check_wallet_files, require_unlockable
 
 
 def make(root: Path, wallet: str, *hotkeys: str) -> None:
@@ -57,3 +58,29 @@ def test_an_unreadable_hotkey_is_said(tmp_path: Path) -> None:
     else:
         with pytest.raises(WalletError, match="may not"):
             check_wallet_files("alice", "miner", str(tmp_path))
+
+
+class LockedKeyfile:
+    """A coldkey's file that is there and encrypted."""
+
+    path = "/wallets/alice/coldkey"
+
+    def exists_on_device(self) -> bool:
+        return True
+
+    def is_encrypted(self) -> bool:
+        return True
+
+    def env_var_name(self) -> str:
+        return "BT_PW__WALLETS_ALICE_COLDKEY"
+
+
+@pytest.mark.parametrize("name", ["BT_WALLET_PASSWORD", "BT_WALLET_PASSWORD_FILE", "BT_PW__WALLETS_ALICE_COLDKEY"])
+def test_a_locked_coldkey_needs_a_terminal_or_a_password_where_the_sdk_looks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not sys.stdin.isatty()
+    with pytest.raises(WalletError, match="no terminal to ask on; set BT_WALLET_PASSWORD or BT_WALLET_PASSWORD_FILE"):
+        require_unlockable(LockedKeyfile())
+    monkeypatch.setenv(name, "x")
+    require_unlockable(LockedKeyfile())
