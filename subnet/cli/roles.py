@@ -140,6 +140,10 @@ def publisher(
         network, netuid, wallet, hotkey, wallet_path=wallet_path, data_dir=data_dir, address_map=address_map,
         fallback=fallback_endpoint,
     )  # fmt: skip
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"expected a folder at {out}, found: {error.strerror}; choose another --out") from error
     run_role("publisher", config, lambda running: run_publisher(config, running, out=out), debug=debug, lock=False)
 
 

@@ -40,6 +40,7 @@ SETTLE_S = 90.0  # after the last round, for the last audits, weights and the ep
 CANCEL_S = 0.5
 DEFAULT_OUT = Path("out/up")
 SPARE_MB = 100
+FULL_BYTES = 1 << 22
 INDISPENSABLE = ("chain", "orchestrator", "publisher")
 
 
@@ -250,6 +251,11 @@ class Session:
         fleet, plan = self.network.fleet, self.network.plan
         while True:
             await asyncio.sleep(LOOK_S)
+            if shutil.disk_usage(plan.folder).free < FULL_BYTES:  # the processes' own words would be lost
+                raise SubnetError(
+                    f"expected room on the disk at {plan.folder}, found it full; free some, or start again with "
+                    "--out on another one"
+                )
             ended = fleet.ended()
             for name, code in ended.items():
                 if name in self._seen_ended or (name == "publisher" and code == 0):

@@ -13,6 +13,7 @@ from typing import Any
 from subnet.cheats.registry import make_cheat
 from subnet.edges.blobs import LocalBlobs
 from subnet.edges.data import load_corpus
+from subnet.errors import ConfigError
 from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, joined
 from template.config import NeuronConfig
 from template.neuron import Running
@@ -89,6 +90,11 @@ async def run_validator(config: NeuronConfig, running: Running) -> None:
 async def run_publisher(config: NeuronConfig, running: Running, *, out: Path) -> None:
     """Merge, write and evaluate each round's checkpoint, until the last one is out."""
     async with joined(config, stopping=running.stopping, registered=False) as node:
+        if node.chain.hotkey != node.client.orchestrator:
+            raise ConfigError(
+                f"expected the orchestrator's own hotkey {node.client.orchestrator} for the publisher, found "
+                f"{node.chain.hotkey}; give the orchestrator's --wallet and --hotkey"
+            )
         await load_torch()
         from subnet.nodes.publisher import Publisher
 
