@@ -80,10 +80,10 @@ class Seen:
     """What was measured while the chain ran."""
 
     arrivals_s: dict[int, float] = field(default_factory=dict)  # when each head was announced
+    processor_s: dict[int, float] = field(default_factory=dict)  # what the chain's process had used by then
     memory_bytes: dict[int, int] = field(default_factory=dict)
     turns: int = 0
     accepted: int = 0
-    cpu_s: float = 0.0
     pruned: dict[str, bool] = field(default_factory=dict)
 
 
@@ -179,11 +179,10 @@ async def run_load(node: Node, load: Load, seen: Seen, pid: int, blocks: int) ->
     """Follow the heads; at each, the validators whose turn it is set weights, each once in a tempo."""
     await node.call("chain_subscribeNewHeads")
     first: int | None = None
-    began_s = cpu_s(pid)
     while True:
         number, at_s = await node.heads.get()
         first = number if first is None else first
-        seen.arrivals_s[number] = at_s
+        seen.arrivals_s[number], seen.processor_s[number] = at_s, processor_s(pid)
         for validator in range(VALIDATORS):
             if (number + 3 * validator) % TEMPO == 0:
                 seen.turns += 1
@@ -193,7 +192,6 @@ async def run_load(node: Node, load: Load, seen: Seen, pid: int, blocks: int) ->
         if number % (50 * SAMPLE_EVERY_BLOCKS) == 0:
             sys.stderr.write(f"block {number}, {seen.memory_bytes[number] / MIB:.1f} MiB\n")
         if number - first >= blocks:
-            seen.cpu_s = cpu_s(pid) - began_s
             return
 
 
@@ -256,10 +254,9 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def cpu_s(pid: int) -> float:
-    """The processor time that a process has used, from the kernel."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def processor_s(pid: int) -> float:
+    """The processor time that a process has used, from the kernel: its one thread does everything."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def figures(seen: Seen, *, quick: bool) -> list[Figure]:
@@ -268,6 +265,8 @@ def figures(seen: Seen, *, quick: bool) -> list[Figure]:
     count = len(numbers) - 1
     gaps_s = {n: seen.arrivals_s[n] - seen.arrivals_s[n - 1] for n in numbers[1:]}
     epochs_s = [gap for n, gap in gaps_s.items() if n % TEMPO == 0]
+    busy_s = {n: seen.processor_s[n] - seen.processor_s[n - 1] for n in numbers[1:]}
+    worked_s = [busy for n, busy in busy_s.items() if n % TEMPO == 0]
     others_s = [gap for n, gap in gaps_s.items() if n % TEMPO not in (0, 1)]
     load = f"{NEURONS} neurons, {VALIDATORS} validators, tempo {TEMPO}, blocks of {BLOCK_S} s"
     span_s = seen.arrivals_s[numbers[-1]] - seen.arrivals_s[numbers[0]]
@@ -280,19 +279,30 @@ def figures(seen: Seen, *, quick: bool) -> list[Figure]:
         Figure(
             name="weights_set", value=seen.accepted, unit="extrinsics", must=f"at least {MIN_SET_FRAC} of the turns",
             holds=seen.accepted >= MIN_SET_FRAC * seen.turns,
-            how=f"each validator sets weights on all {NEURONS} uids once in a tempo, {seen.turns} turns; the rest came too "
-            "early by the rate limit, because the one before had come late; nonces on the chain agree",
+            how=f"each validator sets weights on all {NEURONS} uids once in a tempo, {seen.turns} turns; the rest came "
+            "too early by the rate limit, because the one before had come late; nonces on the chain agree",
         ),
         *memory_figures(seen, numbers[0], quick=quick),
         Figure(
-            name="epoch_block_median_s", value=round(statistics.median(epochs_s), 4), unit="s", must="less than 1",
-            holds=statistics.median(epochs_s) < 1,
-            how=f"time from the head before an epoch's to its own, {len(epochs_s)} epochs: the epoch, what else is in "
-            "the block, and the wait for the block's turn",
+            name="epoch_processor_median_s", value=round(statistics.median(worked_s), 4), unit="s", must="less than 1",
+            holds=statistics.median(worked_s) < 1,
+            how=f"processor time of the chain's process between the head before an epoch's and its own, {len(worked_s)} "
+            "epochs: the epoch, and what else the block and its clients took",
         ),
         Figure(
-            name="epoch_block_worst_s", value=round(max(epochs_s), 4), unit="s", must="less than 1",
-            holds=max(epochs_s) < 1, how="the largest of the same; other work on the machine is in it",
+            name="epoch_processor_worst_s", value=round(max(worked_s), 4), unit="s", must="less than 1",
+            holds=max(worked_s) < 1, how="the largest of the same",
+        ),
+        Figure(
+            name="epoch_block_median_s", value=round(statistics.median(epochs_s), 4), unit="s", must="less than 1",
+            holds=statistics.median(epochs_s) < 1,
+            how="time between the same heads, the wait for the block's turn included",
+        ),
+        Figure(
+            name="epoch_block_worst_s", value=round(max(epochs_s), 4), unit="s",
+            must="less than 1 where nothing else runs on the machine",
+            holds=True if max(epochs_s) < 1 else None if os.getloadavg()[2] > 1 else False,
+            how="the largest of the same; whatever else the machine does is in it",
         ),
         Figure(
             name="block_interval_median_s", value=round(statistics.median(others_s), 4), unit="s",
@@ -304,8 +314,9 @@ def figures(seen: Seen, *, quick: bool) -> list[Figure]:
             holds=None, how="the whole run by its number of blocks, the epochs' delay included",
         ),
         Figure(
-            name="processor_share", value=round(seen.cpu_s / span_s, 3), unit="of one core", must="less than 1",
-            holds=seen.cpu_s / span_s < 1, how="the chain process's processor time by the time that passed",
+            name="processor_share", value=round(sum(busy_s.values()) / span_s, 3), unit="of one core",
+            must="less than 1", holds=sum(busy_s.values()) < span_s,
+            how="the chain process's processor time by the time that passed",
         ),
     ]  # fmt: skip
 

@@ -9,8 +9,9 @@ import os
 import tempfile
 import weakref
 
-_LENGTH_BITS, _OFFSET_BITS = 24, 40
-MAX_BYTES = (1 << _LENGTH_BITS) - 1
+_LENGTH_BITS, _OFFSET_BITS = 28, 36  # 256 MiB at a time, 64 GiB in a segment
+SEGMENT_SHIFT = _LENGTH_BITS + _OFFSET_BITS
+_LENGTH_MASK = (1 << _LENGTH_BITS) - 1
 
 
 def _close(files: dict[int, int]) -> None:
@@ -27,7 +28,8 @@ class Spool:
         self.close = weakref.finalize(self, _close, self._files)
 
     def put(self, segment: int, data: bytes) -> int:
-        """Store the bytes in a segment and give their place."""
+        """Store the bytes in a segment and give their place: the segment above SEGMENT_SHIFT, the rest below."""
+        assert len(data) <= _LENGTH_MASK
         if segment not in self._files:
             self._files[segment], path = tempfile.mkstemp(prefix="devchain-")
             os.unlink(path)
@@ -35,13 +37,13 @@ class Spool:
         offset = self._sizes[segment]
         os.pwrite(self._files[segment], data, offset)
         self._sizes[segment] = offset + len(data)
-        return segment << (_LENGTH_BITS + _OFFSET_BITS) | offset << _LENGTH_BITS | len(data)
+        return segment << SEGMENT_SHIFT | offset << _LENGTH_BITS | len(data)
 
     def get(self, place: int) -> bytes:
         """The bytes at a place."""
-        length = place & MAX_BYTES
+        length = place & _LENGTH_MASK
         offset = place >> _LENGTH_BITS & ((1 << _OFFSET_BITS) - 1)
-        return os.pread(self._files[place >> (_LENGTH_BITS + _OFFSET_BITS)], length, offset)
+        return os.pread(self._files[place >> SEGMENT_SHIFT], length, offset)
 
     def drop_before(self, segment: int) -> None:
         """Forget every segment with a lower number."""

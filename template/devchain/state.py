@@ -6,18 +6,20 @@ as ss58, bytes as bytes or text, the rest as numbers, lists and dicts) and are
 never changed in place. Does not know what any item means.
 """
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import bittensor_core
 
-from template.devchain.spool import MAX_BYTES, Spool
+from template.devchain.spool import SEGMENT_SHIFT, Spool
 
 _UNREAD = object()
 _PREFIX_BYTES = 32
-_MIN_SPOOLED_BYTES = 64  # a shorter value takes less memory than its place on disk
 _SEGMENT_BLOCKS = 1024
+_PLACE_MASK = (1 << SEGMENT_SHIFT) - 1
+_NEWEST, _DELETED = 0, _PLACE_MASK  # in the list of places: the one in memory; none, because there was no value
 
 
 class Item:
@@ -35,22 +37,29 @@ class Item:
 
 
 class Cell:
-    """One key of one item, with its versions by block: bytes, a place in the spool, or None where it was deleted."""
+    """One key of one item. Its newest version is in memory; of older ones only the block and the place on disk, twelve
+    bytes each, because there are many: every version of every value of thousands of blocks."""
 
-    __slots__ = ("item", "key", "params", "value", "versions")
+    __slots__ = ("blocks", "item", "key", "params", "places", "raw", "value")
 
     def __init__(self, item: Item, params: tuple[Any, ...], key: bytes) -> None:
         self.item, self.params, self.key = item, params, key
-        self.versions: list[tuple[int, bytes | int | None]] = []
+        self.blocks = array("I")
+        self.places = array("Q")
+        self.raw: bytes | None = None  # of the newest version; None where that is a deletion
         self.value: Any = None
 
-    def stored_at(self, block: int) -> bytes | int | None:
-        """What is stored for the end of that block; None when there was no value."""
-        versions = self.versions
-        if versions and versions[-1][0] <= block:
-            return versions[-1][1]
-        index = bisect_right(versions, block, key=lambda version: version[0])
-        return versions[index - 1][1] if index else None
+    def index_at(self, block: int) -> int:
+        """Which version holds at the end of that block; -1 where there was none yet."""
+        blocks = self.blocks
+        return len(blocks) - 1 if blocks and blocks[-1] <= block else bisect_right(blocks, block) - 1
+
+    def has_at(self, block: int) -> bool:
+        """Whether there is a value at the end of that block."""
+        index = self.index_at(block)
+        if index == len(self.blocks) - 1:
+            return self.raw is not None
+        return index >= 0 and self.places[index] != _DELETED
 
 
 class Storage:
@@ -63,7 +72,7 @@ class Storage:
         self._by_prefix: dict[bytes, Item] = {}
         self._by_key: dict[bytes, Cell] = {}
         self._journal: dict[int, list[Cell]] = {}
-        self._undo: list[tuple[Cell, bool, bytes | int | None, Any]] = []
+        self._undo: list[tuple[Cell, bool, bytes | None, Any]] = []
         self._oldest = 0
         self._spool = Spool()
 
@@ -81,20 +90,23 @@ class Storage:
         """The current value, or the item's default."""
         item = self.item(name)
         cell = item.cells.get(params)
-        if cell is None or cell.versions[-1][1] is None:
+        if cell is None or cell.raw is None:
             return item.default
         if cell.value is _UNREAD:
-            cell.value = self.codec.decode(item.entry.value_type, self._bytes(cell.versions[-1][1]))
+            cell.value = self.codec.decode(item.entry.value_type, cell.raw)
         return cell.value
 
-    def _bytes(self, stored: bytes | int | None) -> bytes | None:
+    def _version(self, cell: Cell, index: int) -> bytes | None:
         """The bytes of a version, wherever they are."""
-        return self._spool.get(stored) if isinstance(stored, int) else stored
+        if index == len(cell.blocks) - 1:
+            return cell.raw
+        place = cell.places[index] if index >= 0 else _DELETED
+        return None if place == _DELETED else self._spool.get(_segment(cell, index) << SEGMENT_SHIFT | place)
 
     def has(self, name: str, *params: Any) -> bool:
         """Whether the key holds a value of its own."""
         cell = self.item(name).cells.get(params)
-        return cell is not None and cell.versions[-1][1] is not None
+        return cell is not None and cell.raw is not None
 
     def put(self, name: str, *params_and_value: Any) -> None:
         """Write a value: the parameters of the key, then the value."""
@@ -123,23 +135,29 @@ class Storage:
         if cell is None:
             key = bytes(self.codec.storage_key(item.pallet, item.name, list(params)))
             cell = item.cells[params] = self._by_key[key] = Cell(item, params, key)
-        same_block = bool(cell.versions) and cell.versions[-1][0] == self.block
-        before = cell.versions[-1][1] if cell.versions else None
-        self._undo.append((cell, same_block, before, cell.value))
-        if same_block:
-            cell.versions[-1] = (self.block, raw)
-        else:
-            self._spool_newest(cell)
-            cell.versions.append((self.block, raw))
+        same_block = bool(cell.blocks) and cell.blocks[-1] == self.block
+        self._undo.append((cell, same_block, cell.raw, cell.value))
+        if not same_block:
+            self._add_version(cell, self.block)
             self._journal.setdefault(self.block, []).append(cell)
-        cell.value = value
+        cell.raw, cell.value = raw, value
 
-    def _spool_newest(self, cell: Cell) -> None:
-        """Move the version that is about to become history out of memory, when that is worth it."""
-        if cell.versions:
-            block, raw = cell.versions[-1]
-            if isinstance(raw, bytes) and _MIN_SPOOLED_BYTES < len(raw) <= MAX_BYTES:
-                cell.versions[-1] = (block, self._spool.put(self.block // _SEGMENT_BLOCKS, raw))
+    def _add_version(self, cell: Cell, block: int) -> None:
+        """Make room for a version of this block; the newest until now becomes history, and goes to disk."""
+        cell.blocks.append(block)
+        cell.places.append(_NEWEST)
+        if len(cell.blocks) > 1:
+            index = len(cell.blocks) - 2
+            stored = None if cell.raw is None else self._spool.put(_segment(cell, index), cell.raw)
+            cell.places[index] = _DELETED if stored is None else stored & _PLACE_MASK
+
+    def _drop_newest(self, cell: Cell) -> None:
+        """Take the newest version away; its bytes are no longer needed. A cell without any goes too."""
+        cell.blocks.pop()
+        cell.places.pop()
+        if not cell.blocks:
+            cell.item.cells.pop(cell.params, None)
+            self._by_key.pop(cell.key, None)
 
     def mark(self) -> int:
         """A point to roll back to."""
@@ -148,16 +166,10 @@ class Storage:
     def rollback(self, mark: int) -> None:
         """Undo every write after the mark."""
         while len(self._undo) > mark:
-            cell, same_block, before, value = self._undo.pop()
-            if same_block:
-                cell.versions[-1] = (self.block, before)
-            else:
-                cell.versions.pop()
-                if cell.versions:
-                    cell.versions[-1] = (cell.versions[-1][0], before)
-                else:
-                    del cell.item.cells[cell.params], self._by_key[cell.key]
-            cell.value = value
+            cell, same_block, raw, value = self._undo.pop()
+            if not same_block:
+                self._drop_newest(cell)
+            cell.raw, cell.value = raw, value
 
     def begin_block(self, number: int) -> None:
         """From here on writes belong to this block."""
@@ -168,8 +180,8 @@ class Storage:
         """Every kept version of every value: item, key, block, bytes."""
         for name, item in self._items.items():
             for cell in item.cells.values():
-                for block, raw in cell.versions:
-                    yield name, cell.key, block, self._bytes(raw)
+                for index, block in enumerate(cell.blocks):
+                    yield name, cell.key, block, self._version(cell, index)
 
     def restore(self, versions: Iterable[tuple[str, bytes, int, bytes | None]], block: int, oldest: int) -> None:
         """Take over dumped versions in place of everything there is; `oldest` is the oldest kept state."""
@@ -183,8 +195,8 @@ class Storage:
                 item = self.item(name)
                 params = tuple(self.codec.decode_storage_key_params(item.pallet, item.name, key))
                 cell = item.cells[params] = self._by_key[key] = Cell(item, params, key)
-            cell.versions.append((number, raw))
-            cell.value = _UNREAD
+            self._add_version(cell, number)
+            cell.raw, cell.value = raw, _UNREAD
             self._journal.setdefault(max(number, oldest), []).append(cell)
         self._oldest = oldest
         self.begin_block(block)
@@ -192,8 +204,8 @@ class Storage:
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """What this block has written so far: key and bytes."""
         for cell in self._journal.get(self.block, ()):
-            if cell.versions and cell.versions[-1][0] == self.block:
-                yield cell.key, self._bytes(cell.versions[-1][1])
+            if cell.blocks and cell.blocks[-1] == self.block:
+                yield cell.key, cell.raw
 
     def discard_before(self, block: int) -> None:
         """Forget states older than this block; current values stay."""
@@ -204,10 +216,10 @@ class Storage:
         self._spool.drop_before(self._oldest // _SEGMENT_BLOCKS)
 
     def _trim(self, cell: Cell, block: int) -> None:
-        index = bisect_right(cell.versions, block, key=lambda version: version[0])
-        if index > 1:
-            del cell.versions[: index - 1]
-        if cell.versions and len(cell.versions) == 1 and cell.versions[0][1] is None:
+        index = cell.index_at(block)
+        if index > 0:
+            del cell.blocks[:index], cell.places[:index]
+        if len(cell.blocks) == 1 and cell.raw is None:
             cell.item.cells.pop(cell.params, None)
             self._by_key.pop(cell.key, None)
 
@@ -215,21 +227,16 @@ class Storage:
         """Drop every version after this block, as a reorganisation does."""
         for later in [each for each in self._journal if each > block]:
             for cell in self._journal.pop(later):
-                while cell.versions and cell.versions[-1][0] > block:
-                    cell.versions.pop()
-                cell.value = _UNREAD
-                if cell.versions:
-                    number, stored = cell.versions[-1]
-                    cell.versions[-1] = (number, self._bytes(stored))
-                else:
-                    cell.item.cells.pop(cell.params, None)
-                    self._by_key.pop(cell.key, None)
+                while cell.blocks and cell.blocks[-1] > block:
+                    raw = self._version(cell, len(cell.blocks) - 2)
+                    self._drop_newest(cell)
+                    cell.raw, cell.value = raw, _UNREAD
         self.begin_block(block)
 
     def raw(self, key: bytes, block: int) -> bytes | None:
         """The bytes under a full key at a block."""
         cell = self._by_key.get(key)
-        return None if cell is None else self._bytes(cell.stored_at(block))
+        return None if cell is None else self._version(cell, cell.index_at(block))
 
     def close(self) -> None:
         """Give back the disk space of the past."""
@@ -241,7 +248,12 @@ class Storage:
         if item is None and len(prefix) >= _PREFIX_BYTES:
             return []
         cells = self._by_key.values() if item is None else item.cells.values()
-        return sorted(cell.key for cell in cells if cell.key.startswith(prefix) and cell.stored_at(block) is not None)
+        return sorted(cell.key for cell in cells if cell.key.startswith(prefix) and cell.has_at(block))
+
+
+def _segment(cell: Cell, index: int) -> int:
+    """Where on disk an older version is: it went there in the block that wrote the next one."""
+    return cell.blocks[index + 1] // _SEGMENT_BLOCKS
 
 
 class View:
@@ -262,7 +274,7 @@ class View:
     def has(self, name: str, *params: Any) -> bool:
         """Whether the key held a value of its own at this block."""
         cell = self.storage.item(name).cells.get(params)
-        return cell is not None and cell.stored_at(self.block) is not None
+        return cell is not None and cell.has_at(self.block)
 
     def scan(self, name: str, *prefix: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
         """Every (parameters, value) at this block whose first parameters are these."""
