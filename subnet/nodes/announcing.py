@@ -65,7 +65,10 @@ def bound_host(host: str, peer: str, address_map: Mapping[str, str]) -> str:
 async def stands(client: RunClient, address: str) -> bool:
     """Whether to go on with an announced address. Says once, if the orchestrator cannot reach it, what to open."""
     answer = await dial_back(client, address)
-    if answer is None or answer.reached:
+    if answer is None:
+        return True
+    if answer.reached:
+        log.info("address=%s reached by the orchestrator", address)
         return True
     if not answer.tested:
         log.warning("address=%s untested: %s", address, answer.message)
