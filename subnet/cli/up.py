@@ -230,7 +230,8 @@ class Session:
                 note(text)
                 said, said_s = text, time.time()
             if state.phase == "done" and self.run_config.train.rounds in state.checkpoints:
-                note(text)
+                if text != said:
+                    note(text)
                 return
             await asyncio.sleep(LOOK_S)
 
