@@ -5,14 +5,16 @@ from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from subnet.canonical import canonical, digest, parse
+from subnet.ledger.events import Said
 from subnet.nodes import orchestrator_routes
-from subnet.nodes.client import ROUTES
-from subnet.wire.messages import Checkpoint, Join, Position, Signed, check_signed, make_signed
+from subnet.nodes.client import ROUTES, Brief
+from subnet.wire.messages import Checkpoint, Join, Plan, Position, Signed, check_signed, make_signed, read_signed
 from template.auth import ALLOWED_SKEW_S, MAX_AGE_S
 from template.fake.keys import FakeSigner, FakeVerifier
 from template.nonces import FileNonceStore
@@ -20,6 +22,7 @@ from tests.ledger.log import hotkey, signer
 from tests.ledger.simulation import Simulation
 from tests.nodes.asking import ask
 from tests.nodes.served import (
+    MINERS,
     Request,
     ServedRun,
     blob_request,
@@ -427,6 +430,22 @@ async def test_who_is_registered_but_no_member_gets_no_plans() -> None:
     for target in ("/v1/plans?from=0", "/v1/brief"):
         request = Request(method="GET", target=target, body=b"", name="eva", receiver=hotkey("owner"))
         assert await refused(run, request, request.headers()) == "403 no_member"
+
+
+async def test_a_brief_tells_of_the_plan_that_was_made_while_the_miner_joined() -> None:
+    """Between the join and the brief a step may be planned: its plan comes before the event to go on from."""
+    sim = in_phase("train")
+    if sim.state.current is None:
+        sim.decide()
+    assert sim.state.current is not None
+    run = await served(sim)
+    for name in MINERS:
+        request = Request(method="GET", target="/v1/brief", body=b"", name=name, receiver=hotkey("owner"))
+        answer = await ask(run.app, "GET", request.target, headers=request.headers())
+        brief = msgspec.json.decode(answer.body, type=Brief)
+        planned = [read_signed(e.body.signed, Plan) for e in brief.events if isinstance(e.body, Said)]
+        lanes = [plan for plan in sim.state.current.plans.values() if hotkey(name) in plan.path]
+        assert planned == lanes and all(peer in brief.peers for plan in lanes for peer in plan.path)
 
 
 async def test_the_public_routes_answer_anybody() -> None:
