@@ -286,8 +286,8 @@ def figures(seen: Seen, *, quick: bool) -> list[Figure]:
         Figure(
             name="epoch_processor_median_s", value=round(statistics.median(worked_s), 4), unit="s", must="less than 1",
             holds=statistics.median(worked_s) < 1,
-            how=f"processor time of the chain's process between the head before an epoch's and its own, {len(worked_s)} "
-            "epochs: the epoch, and what else the block and its clients took",
+            how="processor time of the chain's process between the head before an epoch's and its own, "
+            f"{len(worked_s)} epochs: the epoch, and what else the block and its clients took",
         ),
         Figure(
             name="epoch_processor_worst_s", value=round(max(worked_s), 4), unit="s", must="less than 1",

@@ -1,6 +1,8 @@
 """Storage keeps the past, forgets what is too old, and undoes what failed."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from template.devchain.metadata import RuntimeInfo, load_runtime
 from template.devchain.state import Storage, View
@@ -90,3 +92,56 @@ def test_long_values_survive_on_disk_through_rollback_reorganisation_and_pruning
 def test_an_unknown_item_is_an_error(storage: Storage) -> None:
     with pytest.raises(KeyError):
         storage.get("NoSuchItem", 1)
+
+
+KEYS = range(3)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from(KEYS), st.integers(0, 60)),
+        st.tuples(st.just("delete"), st.sampled_from(KEYS), st.just(0)),
+        st.tuples(st.just("next"), st.integers(1, 900), st.just(0)),
+        st.tuples(st.just("undo"), st.just(0), st.just(0)),
+        st.tuples(st.just("revert"), st.integers(1, 900), st.just(0)),
+        st.tuples(st.just("discard"), st.integers(0, 900), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@given(steps=STEPS)
+def test_every_kept_block_shows_what_was_written_by_then(
+    runtime: RuntimeInfo, steps: list[tuple[str, int, int]]
+) -> None:
+    """Against a plain copy of the whole state after each block; blocks far apart lie in different files."""
+    storage, now, past, block, oldest = Storage(runtime.codec), dict[int, int](), dict[int, dict[int, int]](), 0, 0
+    start, mark = dict(now), storage.mark()
+    for step, number, value in steps:
+        if step == "put":
+            storage.put("Tempo", number, value)
+            now[number] = value
+        elif step == "delete":
+            storage.delete("Tempo", number)
+            now.pop(number, None)
+        elif step == "undo":
+            storage.rollback(mark)
+            now = dict(start)
+        elif step == "discard":
+            oldest = max(oldest, min(number, block))
+            storage.discard_before(oldest)
+        else:
+            past[block] = dict(now)
+            if step == "next":
+                block += number
+            else:
+                block = max(oldest + 1, block - number)
+                now = next((past[each] for each in sorted(past, reverse=True) if each <= block), now)
+                past = {each: state for each, state in past.items() if each < block}
+                storage.revert_to(block)
+            storage.begin_block(block)
+            now, start, mark = dict(now), dict(now), storage.mark()
+        past[block] = dict(now)
+        for each, state in past.items():
+            if each >= oldest:
+                view = View(storage, each)
+                assert {key: view.get("Tempo", key) for key in KEYS if view.has("Tempo", key)} == state
+    storage.close()
