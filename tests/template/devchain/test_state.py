@@ -102,7 +102,7 @@ STEPS = st.lists(
         st.tuples(st.just("next"), st.integers(1, 900), st.just(0)),
         st.tuples(st.just("undo"), st.just(0), st.just(0)),
         st.tuples(st.just("revert"), st.integers(1, 900), st.just(0)),
-        st.tuples(st.just("discard"), st.integers(0, 900), st.just(0)),
+        st.tuples(st.just("discard"), st.integers(0, 5000), st.just(0)),
     ),
     max_size=40,
 )
@@ -145,3 +145,13 @@ def test_every_kept_block_shows_what_was_written_by_then(
                 view = View(storage, each)
                 assert {key: view.get("Tempo", key) for key in KEYS if view.has("Tempo", key)} == state
     storage.close()
+
+
+def test_a_value_that_held_for_long_outlives_the_files_of_the_block_that_wrote_it(runtime: RuntimeInfo) -> None:
+    storage = Storage(runtime.codec)
+    storage.put("Tempo", 1, 7)
+    storage.begin_block(5000)
+    storage.put("Tempo", 1, 8)
+    storage.begin_block(6000)
+    storage.discard_before(4500)
+    assert [View(storage, block).get("Tempo", 1) for block in (4501, 4999, 5000, 6000)] == [7, 7, 8, 8]
