@@ -15,7 +15,8 @@ SubnetError
 └── TemporaryError         the other side does not answer now; trying again may help (exit code 75)
     ├── UnreachableError   no connection, or no answer in time
     └── StoreError         the blob store refuses or has lost bytes
-        └── StoreFull      there is no room for more
+        ├── StoreFull      there is no room for more
+        └── BlobMissing    there are no bytes of that name
 """
 
 
@@ -81,6 +82,10 @@ class StoreError(TemporaryError):
 
 class StoreFull(StoreError):
     """There is no room for more."""
+
+
+class BlobMissing(StoreError):
+    """There are no bytes of that name."""
 
 
 EXIT_CODES: dict[type[Exception], int] = {ConfigError: 2, TemporaryError: 75, SubnetError: 1}

@@ -58,7 +58,7 @@ def summary_lines(facts: Facts) -> list[str]:
     )
     return [
         f"run {ascii_only(run['id'], 12)}  {where}  {quantity(facts['model']['parameters'])} parameters "
-        f"in {run['stages']} stages",
+        f"in {run['stages']} stage{'' if run['stages'] == 1 else 's'}",
         progress_line(facts),
         f"audit: {audit['says']}; {audit['passed']} passed, {audit['failed']} refuted, {audit['void']} void",
         f"ledger: {ledger['events']} events, root {ascii_only(ledger['root'], 14)}, "

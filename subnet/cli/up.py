@@ -30,6 +30,7 @@ from subnet.ledger.events import GENESIS, Begin, make_event
 from subnet.ledger.fold import begin
 from subnet.ledger.state import RunState
 from subnet.model.cost import FLOAT_BYTES, activation_bytes, parameters, spans, state_bytes
+from subnet.nodes.clock import now_ms
 from subnet.nodes.local import NETUID, LocalNetwork, Plan
 from template.web import bind
 
@@ -225,7 +226,7 @@ class Session:
         said_s, said = 0.0, ""
         while True:
             state = await self.watch.look()
-            text = progress_line(facts(state, self.watch.view, _now_ms()))
+            text = progress_line(facts(state, self.watch.view, now_ms()))
             if text != said and time.time() - said_s > (1.0 if state.step == 0 else QUIET_S):
                 note(text)
                 said, said_s = text, time.time()
@@ -280,7 +281,7 @@ class Session:
             return self.watch.state
         owner = self.network.hotkey("owner") if "owner" in self.network.wallets else ""
         body = Begin(config=canonical(self.run_config).decode(), orchestrator=owner, netuid=NETUID)
-        return begin(make_event(body, n=0, previous=GENESIS, time_ms=_now_ms()))
+        return begin(make_event(body, n=0, previous=GENESIS, time_ms=now_ms()))
 
     def _sum_up(self, *, show: bool) -> None:
         """Write summary.json and show the board, from what is known by now."""
@@ -295,11 +296,11 @@ class Session:
         outcome = Outcome(
             network="local", seconds=time.time() - self.begun_s, checkpoint=checkpoint, weights=weights, cheats=chosen
         )
-        document = summary(state, view, _now_ms(), outcome)
+        document = summary(state, view, now_ms(), outcome)
         write_summary(plan.folder / "summary.json", document)
         if show:
             around = Around(network="local", weights=weights, cheats=chosen)
-            self._show(document, board(facts(state, view, _now_ms(), around=around)))
+            self._show(document, board(facts(state, view, now_ms(), around=around)))
 
     def _show(self, document: dict[str, Any], text: str) -> None:
         if self.as_json:
@@ -308,7 +309,3 @@ class Session:
             line(text)
             line(f"summary: {self.network.plan.folder / 'summary.json'}")
             line(f"checkpoint: {document['checkpoint']}")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

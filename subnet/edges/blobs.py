@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from subnet.canonical import digest
-from subnet.errors import EvidenceError, StoreError, StoreFull
+from subnet.errors import BlobMissing, EvidenceError, StoreError, StoreFull
 from subnet.wire.merkle import merkle_root
 
 Bytes = bytes | bytearray | memoryview
@@ -79,8 +79,8 @@ def _check_range(start: int, length_bytes: int) -> None:
         raise EvidenceError(f"expected a range from 0 on, found {length_bytes} bytes from {start}; correct the request")
 
 
-def _missing(name: str) -> StoreError:
-    return StoreError(f"expected a blob {name[:16]} in the store, found none; ask its author or the run's store")
+def _missing(name: str) -> BlobMissing:
+    return BlobMissing(f"expected a blob {name[:16]} in the store, found none; ask its author or the run's store")
 
 
 def _full(size_bytes: int, limit_bytes: int) -> StoreFull:

@@ -5,6 +5,7 @@ does is in `subnet.nodes.lane`, what is committed in `subnet.nodes.custody`.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,9 +22,11 @@ from subnet.cheats.base import Cheat
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.edges.blobs import BlobStore
+from subnet.errors import UnreachableError
 from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, RoundBegin, RoundClose, Said
 from subnet.merge.contribution import make_contribution, norm
 from subnet.nodes.client import Brief, RunClient
+from subnet.nodes.clock import now_ms
 from subnet.nodes.custody import Custody, initial_public, remembered
 from subnet.nodes.inbox import Inbox, Key
 from subnet.nodes.lane import MARGIN_FRAC, LaneStep
@@ -117,7 +120,7 @@ class Miner:
             address=self.address,
             memory_bytes=0,
             root=remembered(self.folder, self.run, self.blobs),
-            time_ms=_now_ms(),
+            time_ms=now_ms(),
         )
         await self.client.say(join)
         brief = await self.client.brief()
@@ -138,7 +141,8 @@ class Miner:
         return brief
 
     async def _leave(self) -> None:
-        await self.client.say(Leave(**self._names(), hotkey=self.signer.hotkey, time_ms=_now_ms()), patience_s=2.0)
+        with contextlib.suppress(UnreachableError):  # then it notices by itself
+            await self.client.say(Leave(**self._names(), hotkey=self.signer.hotkey, time_ms=now_ms()), patience_s=2.0)
 
     def close(self) -> None:
         """Let the compute thread end."""
@@ -308,7 +312,7 @@ class Miner:
             stage=closed.stage,
             root=root,
             state_bytes=len(data),
-            time_ms=_now_ms(),
+            time_ms=now_ms(),
         )
         await self._unless_refused(self.client.say(merged), "merged")
 
@@ -340,7 +344,7 @@ class Miner:
             contribution="",
             contribution_norm=None,
             tokens=0,
-            time_ms=_now_ms(),
+            time_ms=now_ms(),
         )
 
     async def _say_receipt(self, receipt: Receipt) -> None:
@@ -392,7 +396,3 @@ class Miner:
             "phase": self.phase,
             "progress_age_s": round(time.time() - self.worked_s, 1),
         }
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -12,7 +12,7 @@ import msgspec
 from subnet.audit.tensors import frame_bytes
 from subnet.canonical import canonical
 from subnet.edges.blobs import BlobStore
-from subnet.errors import RefusedError, StoreError
+from subnet.errors import BlobMissing, RefusedError
 from subnet.nodes.inbox import Key
 from subnet.wire.merkle import chunk_proof, chunk_span, merkle_leaves, num_chunks
 from subnet.wire.messages import WIRE_VERSION, Delivery, Signed, make_signed
@@ -92,7 +92,7 @@ class _Doors:
         name = request.path["name"]
         data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
         if data is None:
-            raise StoreError(
+            raise BlobMissing(
                 f"expected a blob {name[:16]}, found none; it is older than two rounds, or another miner's"
             )
         if "start" in request.query:
@@ -105,7 +105,7 @@ class _Doors:
         name, index = request.path["name"], request.path["index"]
         data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
         if data is None or not (index.isascii() and index.isdigit()) or int(index) >= num_chunks(len(data)):
-            raise StoreError(
+            raise BlobMissing(
                 f"expected a chunk of a committed state, found {name[:16]} chunk {index[:10]}; check the root"
             )
         start, end = chunk_span(len(data), int(index))

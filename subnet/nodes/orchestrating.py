@@ -14,7 +14,8 @@ from subnet.edges.blobs import LocalBlobs
 from subnet.edges.ledger import SqlLedger
 from subnet.edges.relay import Relay
 from subnet.nodes import dialback, orchestrator_routes, relay_routes
-from subnet.nodes.orchestrator import Orchestrator, Start, now_ms
+from subnet.nodes.clock import now_ms
+from subnet.nodes.orchestrator import Orchestrator, Start
 from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, require_registered
 from template.config import NeuronConfig
 from template.neuron import Running

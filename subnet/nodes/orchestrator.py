@@ -20,6 +20,7 @@ from subnet.ledger.events import Begin, Body, Commitment, Event, Roster, RosterE
 from subnet.ledger.fold import apply, fold
 from subnet.ledger.record import Record, make_record
 from subnet.ledger.state import RunState
+from subnet.nodes.clock import now_ms
 from subnet.scheduler.tick import Outside, tick
 from subnet.wire.messages import KINDS, WIRE_VERSION, Head, Message, Signed, check_signed, make_signed
 from template.auth import Signer, Verifier
@@ -120,7 +121,7 @@ class Orchestrator:
             block_hash=self.view.block_hash,
             alive=alive,
             stored=frozenset(name for name in committed if self.store.has(name)),
-            enough=self._enough(clock, len(alive)),
+            enough=self._enough(clock, len(alive & self.state.members.keys())),
         )
 
     def _enough(self, clock_s: float, num_alive: int) -> bool:
@@ -237,8 +238,3 @@ def _identities(entries: tuple[RosterEntry, ...]) -> set[tuple[int, str, str, bo
 
 def _kind(body: Body) -> str:
     return body.signed.kind if isinstance(body, Said) else type(body).__name__.lower()
-
-
-def now_ms() -> int:
-    """Unix time in whole milliseconds."""
-    return time.time_ns() // 1_000_000

@@ -10,6 +10,7 @@ import msgspec
 
 from subnet.canonical import canonical, digest, parse
 from subnet.errors import (
+    BlobMissing,
     EvidenceError,
     FrameError,
     InputError,
@@ -46,7 +47,8 @@ REFUSALS: Refusals = {
     PeerError: (400, "refused"),
     LedgerError: (404, "not_found"),
     StoreFull: (507, "store_full"),
-    StoreError: (404, "not_found"),
+    BlobMissing: (404, "not_found"),
+    StoreError: (503, "store_unavailable"),
 }
 
 

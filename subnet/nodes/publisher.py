@@ -6,7 +6,6 @@ writes the checkpoint that `from_pretrained` loads, and evaluates it on held-out
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +19,7 @@ from subnet.data.pack import Corpus, heldout_microbatch
 from subnet.edges.blobs import BlobStore
 from subnet.edges.checkpoint import read_stage, write_checkpoint
 from subnet.nodes.client import RunClient
+from subnet.nodes.clock import now_ms
 from subnet.nodes.custody import initial_public
 from subnet.nodes.follower import Follower
 from subnet.nodes.merging import merge_stage
@@ -108,7 +108,7 @@ class Publisher:
                 stage=stage,
                 root=root,
                 state_bytes=len(data),
-                time_ms=time.time_ns() // 1_000_000,
+                time_ms=now_ms(),
             )
         )
         log.info("public round=%d stage=%d root=%s", round_number, stage, root[:12])
@@ -133,7 +133,7 @@ class Publisher:
                 round=round_number,
                 heldout_loss=loss,
                 files=files,
-                time_ms=time.time_ns() // 1_000_000,
+                time_ms=now_ms(),
             )
         )
         log.info("checkpoint round=%d heldout_loss=%.4f folder=%s", round_number, loss, folder)

@@ -25,6 +25,7 @@ from subnet.incentive.submission import is_due
 from subnet.incentive.weights import to_weights
 from subnet.ledger.state import RunState, Segment
 from subnet.nodes.client import RunClient
+from subnet.nodes.clock import now_ms
 from subnet.nodes.evidence import gather
 from subnet.nodes.follower import Follower
 from subnet.wire.messages import WIRE_VERSION, Draw, Seen
@@ -233,7 +234,7 @@ class Validator:
             run_id=self.run.run_id,
             validator=self.hotkey,
             draw=where,
-            time_ms=time.time_ns() // 1_000_000,
+            time_ms=now_ms(),
         )
         for detail in judgement.details:
             log.info("segment=%s detail=%r", verdict.segment[:12], detail)
@@ -249,7 +250,7 @@ class Validator:
     def scores(self) -> dict[int, float]:
         """The weights that this validator would set now, from the ledger and its own replays."""
         assert self.view is not None
-        ledger = books(self.state, now_ms=time.time_ns() // 1_000_000, own=self.hotkey)
+        ledger = books(self.state, now_ms=now_ms(), own=self.hotkey)
         return to_weights(ledger, self.view, self.run)
 
     async def _set_weights(self, view: ChainView) -> None:
@@ -281,7 +282,7 @@ class Validator:
         point = point_of(self.run.audit, seen, last)
         drawn = point is None or point.block <= self.drawn_block
         untried = any(self.hotkey not in state.segments[due].verdicts for due in self.due)
-        ledger = books(state, now_ms=time.time_ns() // 1_000_000, own=self.hotkey)
+        ledger = books(state, now_ms=now_ms(), own=self.hotkey)
         pending = any(book.pending for book in ledger.values())
         return drawn and not untried and not pending and self.weights == self.scores()
 
