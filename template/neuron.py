@@ -94,7 +94,8 @@ class Running:
     async def pause(self, seconds: float) -> bool:
         """Sleep, but wake when the neuron has to stop. True while it may go on."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
         return not self.stopping.is_set()
 
 

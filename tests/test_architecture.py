@@ -27,6 +27,7 @@ WORLD_CALLS = {
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 EVALUATORS = {"eval", "exec", "compile", "torch.load", "yaml.load", "yaml.unsafe_load", "pandas.read_pickle"}
 UNSAFE_OPTIONS = {"weights_only": False, "allow_pickle": True, "trust_remote_code": True}
+WAITS = {"asyncio.wait_for", "wait_for"}
 SUPERVISOR = "template/neuron.py"
 DEFAULT_LIMIT_LINES = 400
 LIMIT_LINES = {"neurons": 40}
@@ -168,6 +169,12 @@ def test_nothing_is_unpickled():
 def test_only_the_supervisor_catches_everything():
     faults = [fault for path in SOURCE if str(path) != SUPERVISOR for fault in blind_excepts(path, parse(path))]
     assert faults == [], f"name the errors that can happen; {SUPERVISOR} has the one handler for the rest"
+
+
+def test_a_wait_with_a_limit_does_not_swallow_a_cancellation():
+    """asyncio.wait_for does, before Python 3.12, when what it waits for comes in the same turn of the loop."""
+    faults = [f"{path}:{call.lineno}" for path in SOURCE for name, call in called(parse(path)) if name in WAITS]
+    assert faults == [], "write async with asyncio.timeout(...)"
 
 
 def test_files_stay_short():

@@ -117,6 +117,7 @@ async def _serve(source: Source, host: str, port: int) -> None:
         line(f"board on {server.url}/  Ctrl-C ends it")
         while not stop.is_set():
             try:
-                await asyncio.wait_for(stop.wait(), timeout=EVERY_S)
+                async with asyncio.timeout(EVERY_S):
+                    await stop.wait()
             except TimeoutError:
                 facts = await source()

@@ -161,7 +161,8 @@ class Relay:
         box.arrived = asyncio.Event()
         if not box.waiting:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(box.arrived.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await box.arrived.wait()
         if turn != box.turn:
             return []
         box.asked_s = self._clock()

@@ -61,7 +61,8 @@ class Inbox:
         end_s = loop.time() + self.plan_wait_s
         while key not in self.slots and loop.time() < end_s:
             try:
-                await asyncio.wait_for(self._planned.wait(), end_s - loop.time())
+                async with asyncio.timeout_at(end_s):
+                    await self._planned.wait()
             except TimeoutError:
                 break
         slot = self.slots.get(key)

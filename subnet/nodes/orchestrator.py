@@ -145,7 +145,8 @@ class Orchestrator:
     async def news(self, wait_s: float) -> None:
         """Return after the next append, or after `wait_s`."""
         try:
-            await asyncio.wait_for(self._news.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
         except TimeoutError:
             return
 

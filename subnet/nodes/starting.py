@@ -100,7 +100,8 @@ async def find_orchestrator(chain: Chain, config: NeuronConfig, *, stopping: asy
                 f"none within {PATIENCE_S:.0f} s; ask the subnet's owner, or name another with --orchestrator"
             )
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), LOOK_S)
+            async with asyncio.timeout(LOOK_S):
+                await stopping.wait()
     raise asyncio.CancelledError  # told to stop: that is no fault
 
 
@@ -118,7 +119,8 @@ async def ask_for_run(client: RunClient, *, stopping: asyncio.Event) -> RunConfi
                 ) from error
             log.warning("waiting for=orchestrator peer=%s reason=%r", client.peer, str(error))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), REACH_S)
+            async with asyncio.timeout(REACH_S):
+                await stopping.wait()
     raise asyncio.CancelledError  # told to stop: that is no fault
 
 

@@ -96,7 +96,8 @@ class Node:
         due = loop.time() + period
         while not self.stopped.is_set():
             try:
-                await asyncio.wait_for(self.stopped.wait(), timeout=max(0.0, due - loop.time()))
+                async with asyncio.timeout_at(due):
+                    await self.stopped.wait()
             except TimeoutError:
                 if not self.faults.paused:
                     self.produce()
