@@ -36,7 +36,7 @@ class RunOptions:
     name: str = "strata"
     seed: int = 0
     stages: int = 2
-    rounds: int = 5
+    rounds: int = 6
     steps: int = 32  # of a lane per round
     model: str = "tiny"  # a preset's name, or a `transformers` config.json, or a folder with one
     data: str = "stdlib"  # "stdlib", a folder of text files, or datasets:PATH[@REVISION][#COLUMN]

@@ -27,7 +27,7 @@ def config_file(path: Path, **changes: object) -> str:
 
 def test_the_default_run_has_two_stages_of_a_llama_on_standard_library_source():
     run = build_run(RunOptions())
-    assert (run.stages, run.train.rounds, run.train.steps_per_round) == (2, 5, 32)
+    assert (run.stages, run.train.rounds, run.train.steps_per_round) == (2, 6, 32)
     assert (run.data.source, run.data.location, run.data.sequence_tokens) == ("stdlib", "", 128)
     assert run.audit.rate_frac == 1 / 3
     assert not run.allow_same_identity
