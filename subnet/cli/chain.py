@@ -9,14 +9,17 @@ import errno
 import json
 import math
 import signal
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from subnet.cli.console import line
+from template.devchain.chain import Chain
 from template.devchain.genesis import Genesis, default_genesis, genesis_from_dict
-from template.devchain.node import serve
+from template.devchain.node import new_chain, serve_chain
+from template.devchain.snapshot import load_chain, save_chain
 from template.errors import PortError, UsageError
 from template.web import port_holder
 
@@ -33,11 +36,36 @@ def chain(
     ] = None,
     block_time: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time from block to block.")] = None,
     genesis: Annotated[Path | None, typer.Option(metavar="FILE", help="Start from this genesis, in JSON.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Go on from this file when it exists; write it at the end.")
+    ] = None,
+    dev_controls: Annotated[
+        bool, typer.Option("--dev-controls", help="Serve the dev_* calls that pause, fork, delay: for tests.")
+    ] = False,
 ) -> None:
     """Run the dev chain until Ctrl-C: subnet 1, and the real SDK and btcli work against it."""
     funds = tuple(read_fund(entry) for entry in fund or ())
-    start = read_genesis(genesis, funds=funds, block_time_s=block_time)
-    asyncio.run(_run(start, host=host, port=port))
+    with closing(open_chain(state, genesis, funds=funds, block_time_s=block_time)) as opened:
+        asyncio.run(_run(opened, host=host, port=port, dev_controls=dev_controls))
+        if state is not None:
+            save_chain(opened, state)
+
+
+def open_chain(
+    state: Path | None, genesis: Path | None, *, funds: tuple[tuple[str, float], ...], block_time_s: float | None
+) -> Chain:
+    """The chain of a saved file where there is one, else a new one. Raises UsageError for a file that is none."""
+    if state is None or not state.exists():
+        return new_chain(read_genesis(genesis, funds=funds, block_time_s=block_time_s))
+    if funds or genesis is not None or block_time_s is not None:
+        raise UsageError(
+            f"expected {state} to say all of the chain it holds, found options for a new one; leave them out, or name "
+            "another --state"
+        )
+    try:
+        return load_chain(state)
+    except ValueError as error:
+        raise UsageError(f"expected a saved chain in {state}, found: {error}; name another file") from error
 
 
 def read_fund(entry: str) -> tuple[str, float]:
@@ -76,7 +104,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-async def _run(genesis: Genesis, *, host: str, port: int | None) -> None:
+async def _run(chain: Chain, *, host: str, port: int | None, dev_controls: bool) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -86,13 +114,17 @@ async def _run(genesis: Genesis, *, host: str, port: int | None) -> None:
         if port is None and real_port != LOCAL_PORT:
             line(f"port {LOCAL_PORT} is taken, so tell the other commands where this chain is:")
             line(f"BT_CHAIN_ENDPOINT={endpoint}")
-        line(f"dev chain on {endpoint}, subnet 1, a block every {genesis.block_time_s:g} s; Ctrl-C ends it")
+        block_time_s = chain.genesis.block_time_s
+        line(f"dev chain on {endpoint}, subnet 1, a block every {block_time_s:g} s; Ctrl-C ends it")
+
+    async def listen(at: int) -> None:
+        await serve_chain(chain, host=host, port=at, on_ready=announce, stop=stop, dev_controls=dev_controls)
 
     try:
-        await serve(genesis, host=host, port=LOCAL_PORT if port is None else port, on_ready=announce, stop=stop)
+        await listen(LOCAL_PORT if port is None else port)
     except OSError as error:
         if port is None and error.errno == errno.EADDRINUSE:
-            await serve(genesis, host=host, port=0, on_ready=announce, stop=stop)
+            await listen(0)
             return
         raise PortError(_port_fault(host, port, error)) from error
 

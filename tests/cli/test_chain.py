@@ -4,13 +4,15 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from subnet.cli.chain import read_fund, read_genesis
+from subnet.cli.chain import open_chain, read_fund, read_genesis
 from subnet.cli.main import run
 from template.devchain.genesis import default_genesis, development_address, genesis_to_dict
+from template.devchain.snapshot import save_chain
 from template.errors import UsageError
 
 ALICE = development_address("//Alice")
@@ -72,3 +74,19 @@ def test_the_chain_says_its_port_refuses_a_busy_one_and_ends_on_sigterm(reposito
     finally:
         chain.kill()
         chain.communicate()
+
+
+def test_a_chain_goes_on_from_its_saved_state(tmp_path: Path):
+    """What was saved is what is loaded; options for a new chain are refused beside it, and so is another file."""
+    state = tmp_path / "chain.db"
+    with closing(open_chain(state, None, funds=((ALICE, 3.0),), block_time_s=0.25)) as chain:
+        genesis = chain.blocks.genesis.hash
+        save_chain(chain, state)
+    with closing(open_chain(state, None, funds=(), block_time_s=None)) as chain:
+        assert chain.blocks.genesis.hash == genesis and chain.genesis.funds_tao[-1] == (ALICE, 3.0)
+    with pytest.raises(UsageError, match="found options for a new one; leave them out"):
+        open_chain(state, None, funds=((ALICE, 1.0),), block_time_s=None)
+    other = tmp_path / "other"
+    other.write_text("no chain")
+    with pytest.raises(UsageError, match="expected a saved chain in .*other"):
+        open_chain(other, None, funds=(), block_time_s=None)
