@@ -120,6 +120,8 @@ class HttpTransport:
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise our_error(error, peer, f"answer {method} {target[:80]}") from error
+        except ValueError as error:  # what yarl and idna say of an address that is none
+            raise PeerUnreachable(f"expected an address that can be reached, found {peer[:80]!r}; check it") from error
 
     async def download(
         self,
@@ -148,6 +150,8 @@ class HttpTransport:
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise our_error(error, peer, f"send {target[:80]}") from error
+        except ValueError as error:
+            raise PeerUnreachable(f"expected an address that can be reached, found {peer[:80]!r}; check it") from error
 
     async def close(self) -> None:
         """Close pooled connections."""

@@ -24,6 +24,7 @@ from subnet.wire.messages import Draw, Seen, Verdict
 
 DOMAIN = b"strata/draw/1"
 LOT_BYTES = 8
+OWED_ROUNDS = 2  # a miner keeps evidence for so many rounds; what is no longer owed is not drawn again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,13 +139,14 @@ def draw(state: RunState, validator: str, block: int, block_hash: str) -> tuple[
     point = draw_point(config, state.seen.get(validator, []), block)
     seed = draw_seed(state.config.run_id, point.root, block_hash, validator)
 
-    chances = {hotkey: chance(state, validator, hotkey) for hotkey in {s.hotkey for s in state.segments.values()}}
+    hotkeys = {segment.hotkey for segment in state.segments.values()}
+    chances = {hotkey: chance(state, validator, hotkey, count=point.count) for hotkey in hotkeys}
 
     def chosen(segment: Segment) -> bool:
         if segment.tainted or segment.event >= point.count:
             return False
         if segment.event < point.start:
-            return _again(segment, validator)
+            return segment.round > state.round - OWED_ROUNDS and _again(segment, validator)
         return is_drawn(seed, segment.id, chances[segment.hotkey])
 
     drawn = tuple(segment.id for segment in state.segments.values() if chosen(segment))

@@ -5,6 +5,7 @@ The caller has checked the author's signature over the message; acknowledgements
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,6 +33,13 @@ from template.auth import Verifier
 MAX_AGE_MS = 600_000  # of a message that is sent again after an outage
 MAX_AHEAD_MS = 5_000
 SEEN_SLACK_BLOCKS = 3
+SEEN_BEHIND_BLOCKS = 1
+ADDRESS_CHARS = 64
+REASON_CHARS = 32
+MOST_CHECKS = 32
+MOST_EVIDENCE = 4096
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]{2,45}\]|[A-Za-z0-9.-]{1,57}):([0-9]{1,5})")
+_NAME = re.compile(r"[a-z0-9-]{1,32}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +90,21 @@ def _join(state: RunState, signed: Signed, message: Join, door: Door) -> None:
     _author(signed, message.hotkey)
     if message.hotkey == state.orchestrator:
         raise RefusedError("expected a miner, found the orchestrator's own hotkey; use another hotkey to mine")
+    found = _ADDRESS.fullmatch(message.address[: ADDRESS_CHARS + 1])
+    if message.address and (found is None or not 0 < int(found.group(2)) <= 65535):
+        raise RefusedError(
+            f"expected an address as host:port, or none, found {message.address[:ADDRESS_CHARS]!r}; announce a real one"
+        )
+    if message.root and not _is_digest(message.root):
+        raise RefusedError(
+            "expected the root of a committed state, or none, found another text; send what is committed"
+        )
     if message.memory_bytes < 0:
         raise RefusedError(f"expected a memory size, found {message.memory_bytes}; send the bytes available")
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and all(char in "0123456789abcdef" for char in text)
 
 
 def _leave(state: RunState, signed: Signed, message: Leave, door: Door) -> None:
@@ -138,7 +159,7 @@ def _seen(state: RunState, signed: Signed, message: Seen, door: Door) -> None:
             f"expected a head of this ledger, found {message.count} events under {message.root[:12]}; refetch"
         )
     # A head dated back to before a block whose hash is known could choose its draw: less slack than the draw's delay.
-    behind = min(SEEN_SLACK_BLOCKS, state.config.audit.draw_delay_blocks - 1)
+    behind = min(SEEN_BEHIND_BLOCKS, state.config.audit.draw_delay_blocks - 1)
     if not door.block - behind <= message.block <= door.block + SEEN_SLACK_BLOCKS:
         raise RefusedError(
             f"expected a head seen at about block {door.block}, found block {message.block}; sign a new one"
@@ -164,6 +185,10 @@ def _verdict(state: RunState, signed: Signed, message: Verdict, door: Door) -> N
         )
     if message.verdict not in ("pass", "fail", "void"):
         raise RefusedError(f"expected the verdict pass, fail or void, found {message.verdict!r}; use one of these")
+    names = [message.reason, *(check.name for check in message.checks)]
+    small = len(message.checks) <= MOST_CHECKS and len(message.evidence) <= MOST_EVIDENCE
+    if not (small and all(map(_is_digest, message.evidence)) and all(_NAME.fullmatch(name) for name in names)):
+        raise RefusedError("expected short lower-case words and the digests that were compared, found others; trim it")
     numbers = [message.distance, message.tolerance, *(n for c in message.checks for n in (c.distance, c.tolerance))]
     if not all(math.isfinite(number) and number >= 0 for number in numbers):
         raise RefusedError("expected finite distances, found others; clamp them to the largest finite number")

@@ -25,12 +25,16 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 PARALLEL = 8  # requests under way at once
+LIMIT_S = 45.0  # for all of one audit's evidence, and
+LEAST_BYTES_PER_S = 1e6  # as much more as its bytes need: who drips must not hold up the audits of others
 PEER_PATIENCE_S = 2.0
 
 
 async def gather(client: RunClient, state: RunState, need: Needed) -> Evidence:
     """Everything of the needed bytes that can be had now."""
-    source = _Source(client, state)
+    size_bytes = need.public_bytes + need.start_bytes + need.end_bytes
+    size_bytes += frame_bytes(state.config) * (len(need.inbound) + len(need.outbound))
+    source = _Source(client, state, limit_s=LIMIT_S + size_bytes / LEAST_BYTES_PER_S)
     owner = source.peer(need.case.hotkey)
     owners = {name: owner for name in need.inbound}
     owners |= {outbound.digest: source.peer(outbound.receiver) for outbound in need.outbound}
@@ -57,11 +61,12 @@ async def _all(keys: Iterable[K], fetch: Callable[[K], Awaitable[V | None]]) -> 
 class _Source:
     """Peers by hotkey, and bounded requests to them."""
 
-    def __init__(self, client: RunClient, state: RunState) -> None:
+    def __init__(self, client: RunClient, state: RunState, *, limit_s: float) -> None:
         self._client = client
         self._reach = Reach(client)
         self._addresses = {hotkey: member.address for hotkey, member in state.members.items()}
         self._slots = asyncio.Semaphore(PARALLEL)
+        self._end_s = asyncio.get_running_loop().time() + limit_s
 
     def peer(self, hotkey: str) -> Peer:
         """The member of this hotkey, who owes evidence."""
@@ -71,8 +76,9 @@ class _Source:
         """What the request gives, or None when it fails."""
         async with self._slots:
             try:
-                return await request()
-            except (TransportError, SubnetError) as error:
+                async with asyncio.timeout_at(self._end_s):
+                    return await request()
+            except (TransportError, SubnetError, TimeoutError) as error:
                 log.info("evidence missing=%r", str(error))
                 return None
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from subnet.audit.draw import check_draw, point_of
 from subnet.canonical import canonical
 from subnet.config import RunConfig
 from subnet.edges.blobs import BlobStore
@@ -22,7 +23,17 @@ from subnet.ledger.record import Record, make_record
 from subnet.ledger.state import RunState
 from subnet.nodes.clock import now_ms
 from subnet.scheduler.tick import Outside, tick
-from subnet.wire.messages import KINDS, WIRE_VERSION, Head, Message, Signed, check_signed, make_signed
+from subnet.wire.messages import (
+    KINDS,
+    WIRE_VERSION,
+    Head,
+    Message,
+    Signed,
+    Verdict,
+    check_signed,
+    make_signed,
+    read_signed,
+)
 from template.auth import Signer, Verifier
 from template.chain import Chain
 from template.errors import ChainError
@@ -149,6 +160,17 @@ class Orchestrator:
                 await self._news.wait()
         except TimeoutError:
             return
+
+    async def check_drawn(self, signed: Signed) -> None:
+        """Raise RefusedError unless a verdict's segment was drawn as the rules say; the hashes come from the chain."""
+        verdict = read_signed(signed, Verdict)
+        segment = self.state.segments.get(verdict.segment)
+        if segment is None or verdict.draw is None:
+            return  # the door itself refuses what is then missing
+        first = point_of(self.state.config.audit, self.state.seen.get(verdict.validator, []), segment.event)
+        blocks = {verdict.draw.block, first.block} if first else {verdict.draw.block}
+        hashes = {block: await self.chain.block_hash(block) for block in blocks}
+        check_draw(self.state, verdict, lambda block: hashes[block])
 
     def log_message(self, signed: Signed) -> int:
         """Admit a signed message and log it; the number of its event. The same message again gives the same number.

@@ -5,6 +5,7 @@ it may not pass. Decides nothing; see `subnet.scheduler`.
 """
 
 import time
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -32,8 +33,9 @@ from template.errors import RefusedRequest
 from template.transport import Handler, Incoming, Reply, Route
 from template.web import Refusals
 
-MESSAGE_LIMIT_BYTES = 1 << 20
+MESSAGE_LIMIT_BYTES = 1 << 18
 PAGE_EVENTS = 500
+PAGE_BYTES = 8 << 20  # clients refuse answers that are much larger
 LOOK_AGAIN_S = 1.0
 LONGEST_WAIT_S = 10.0
 FLOAT_BYTES = 4
@@ -96,6 +98,8 @@ class _Doors:
             signed = parse(body, Signed)
             if signed.kind != kind:
                 raise MessageError(f"expected a {kind} on this route, found a {signed.kind}; use the route of its kind")
+            if kind == "verdict":
+                await self._node.check_drawn(signed)
             event = self._node.log_message(signed)
             self._node.polled[caller] = time.monotonic()
             position = Position(
@@ -117,7 +121,7 @@ class _Doors:
         first = whole(request, "from", limit=1 << 53)
         if first >= self._node.state.count:
             await self._node.news(asked_wait_s(request))
-        events = tuple(self._node.events[first : first + PAGE_EVENTS])
+        events = tuple(_page(self._node.events[first : first + PAGE_EVENTS]))
         return _json(LedgerPage(head=self._node.head(), events=events))
 
     async def plans(self, request: Incoming) -> Reply:
@@ -279,3 +283,13 @@ def asked_wait_s(request: Incoming) -> float:
     except ValueError:
         wait_s = 0.0
     return min(max(wait_s, 0.0), LONGEST_WAIT_S) if wait_s == wait_s else 0.0
+
+
+def _page(events: Sequence[Event]) -> Iterator[Event]:
+    """The first of these events that fit into one answer; always at least one."""
+    room = PAGE_BYTES
+    for number, event in enumerate(events):
+        room -= len(canonical(event))
+        if room < 0 and number:
+            return
+        yield event

@@ -10,11 +10,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from subnet.audit.draw import draw, draw_points, point_of, seed_of
+from subnet.audit.draw import OWED_ROUNDS, draw, draw_points, point_of, seed_of
 from subnet.audit.evidence import Needed, needed
 from subnet.audit.judge import Judgement, audit, make_verdict
 from subnet.config import RunConfig
@@ -38,7 +38,8 @@ log = logging.getLogger("strata.validator")
 POLL_S = 2.0
 CHAIN_PAUSE_S = 1.0
 IDLE_S = 0.5
-OWED_ROUNDS = 2  # a miner keeps evidence for so many rounds
+LEAST_TRIES = 3
+OWN_FAULTS = (SubnetError, ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, ValueError)
 
 
 @dataclass(kw_only=True)
@@ -47,8 +48,8 @@ class Due:
 
     segment: str
     draw: Draw | None
-    round: int  # the run's round then: evidence is owed for it and the one before
-    since_s: float = field(default_factory=time.monotonic)
+    since_s: float | None = None  # when evidence was first found missing: the grace counts from there
+    tries: int = 0
     not_before_s: float = 0.0  # asked again only then
 
 
@@ -160,15 +161,14 @@ class Validator:
         if own is not None and own.verdict != "void":
             self.judged.add(segment)
         if segment not in self.due and segment not in self.judged:
-            self.due[segment] = Due(segment=segment, draw=where, round=self.state.round)
+            self.due[segment] = Due(segment=segment, draw=where)
 
     def _put_foreign_fails(self) -> None:
         """Recheck, by replay, every fail of others that is not upheld yet."""
         for segment in self.state.segments.values():
             foreign = any(v.verdict == "fail" for who, v in segment.verdicts.items() if who != self.hotkey)
             mine = self.state.coldkey(self.hotkey) == self.state.coldkey(segment.hotkey)
-            known = segment.id in self.judged or segment.upheld_event is not None
-            if foreign and not mine and not known:
+            if foreign and not mine and segment.id not in self.judged:
                 self._put(segment.id, None)
 
     async def _audit_all(self) -> None:
@@ -196,8 +196,9 @@ class Validator:
         state, segment = self.state, self.state.segments[due.segment]
         need = needed(state, segment, seed=seed_of(state, segment, due.draw, self.hotkey))
         evidence = await gather(self.client, state, need)
-        over = time.monotonic() - due.since_s > self.run.audit.grace_s
-        owed = segment.round > due.round - OWED_ROUNDS
+        due.tries, due.since_s = due.tries + 1, due.since_s or time.monotonic()
+        over = due.tries >= LEAST_TRIES and time.monotonic() - due.since_s > self.run.audit.grace_s
+        owed = segment.round > self.state.round - OWED_ROUNDS
         refused = over and owed and self._refusal_seen_by_two(segment)
         judgement = await self._judge(partial(audit, need, evidence, self.run, corpus=self.corpus, refused=refused))
         if judgement.verdict == "void" and not over:
@@ -212,7 +213,15 @@ class Validator:
         """Judge in the compute thread. Whatever fails here is this validator's fault, and no judgement of the miner."""
         try:
             judgement: Judgement = await self._compute(judge)
-        except (SubnetError, MemoryError) as error:
+        except (
+            SubnetError,
+            ArithmeticError,
+            AssertionError,
+            LookupError,
+            MemoryError,
+            RuntimeError,
+            ValueError,
+        ) as error:
             log.error("audit failed reason=%r", str(error))
             return Judgement(verdict="void", reason="validator-fault", details=(str(error),))
         return judgement

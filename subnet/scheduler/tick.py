@@ -28,6 +28,7 @@ from subnet.scheduler.lanes import wire_lanes
 from subnet.wire.messages import WIRE_VERSION, Free, Message, Plan, Wiring
 
 DEADLINE_FACTOR = 4  # a lane may take this many times its slowest member's measured step
+LONGEST_FACTOR = 5  # but no longer than so many floors: one slow miner cannot stretch everybody's steps
 CLOSE_FACTOR = 3  # a round's end may take this many times a step's floor
 
 
@@ -106,7 +107,8 @@ def _wire(state: RunState, outside: Outside) -> list[Body | Message]:
     if not lanes:
         return []
     slowest_ms = max(state.members[hotkey].step_ms for lane in lanes for hotkey in lane.path)
-    patience_ms = int(max(1000 * state.config.lanes.deadline_s, DEADLINE_FACTOR * slowest_ms))
+    floor_ms = 1000 * state.config.lanes.deadline_s
+    patience_ms = int(min(max(floor_ms, DEADLINE_FACTOR * slowest_ms), LONGEST_FACTOR * floor_ms))
     plans = [
         Plan(
             version=WIRE_VERSION,

@@ -256,3 +256,18 @@ def test_a_wire_version_of_another_time_is_refused() -> None:
         MessageError, match=f"expected a leave of wire version {WIRE_VERSION}, found 2; update the older"
     ):
         Leave(version=2, run_id="0" * 64, hotkey="x", time_ms=0)
+
+
+@pytest.mark.parametrize(
+    "address", ["[", "h:x", "127.0.0.1:70000", "a..b", "x" * 65 + ":1", "http://10.0.0.1:80", "h:0"]
+)
+def test_an_address_that_is_none_is_refused_at_the_door(sim: Simulation, address: str) -> None:
+    """A validator or a neighbour will connect to it: it is host and port, or nothing."""
+    refused(sim, "ann", join(sim, address=address), "expected an address as host:port, or none")
+
+
+@pytest.mark.parametrize("change", [{"reason": "A sentence."}, {"evidence": ("x",) * 2}, {"reason": "w" * 33}])
+def test_a_verdict_is_short_words_and_digests(sim: Simulation, change: dict[str, object]) -> None:
+    """The log is for ever: nobody may fill it with text."""
+    verdict = sim.verdict("validator-0", sim.segments("ann")[0], draw=sim.some_draw(), **change)
+    refused(sim, "validator-0", verdict, "expected short lower-case words and the digests")

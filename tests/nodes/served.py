@@ -88,6 +88,7 @@ def simulated(phase: str) -> Simulation:
     sim.start(*MINERS)
     sim.do_step()
     sim.do_step()
+    sim.judge("ann", validators=("validator-1",))  # a fail for others to recheck
     while sim.state.phase != phase:
         {"train": sim.do_step, "close": lambda: close(sim)}[sim.state.phase]()
     return sim

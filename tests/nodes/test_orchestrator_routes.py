@@ -62,8 +62,9 @@ def merged(sim: Simulation) -> Request:
 
 
 def verdict(sim: Simulation) -> Request:
-    segment = sim.segments("ann")[0]
-    return message_request("validator-0", sim.verdict("validator-0", segment, "pass", draw=sim.some_draw()))
+    """A recheck of what validator-1 failed."""
+    segment = next(segment for segment in sim.segments("ann") if segment.verdicts)
+    return message_request("validator-0", sim.verdict("validator-0", segment, "pass"))
 
 
 def checkpoint(sim: Simulation) -> Request:
@@ -258,7 +259,10 @@ UNPLANNED: dict[str, Callable[[Simulation], Request]] = {
     "a head that is none": lambda sim: message_request("validator-0", sim.seen("validator-0", root="0" * 64)),
     "a head seen by no validator": lambda sim: message_request("ann", sim.seen("ann")),
     "a verdict that nobody drew": lambda sim: message_request(
-        "validator-0", sim.verdict("validator-0", sim.segments("ann")[0])
+        "validator-0", sim.verdict("validator-0", sim.segments("ben")[0])
+    ),
+    "a verdict with a draw of one's own making": lambda sim: message_request(
+        "validator-0", sim.verdict("validator-0", sim.segments("ben")[0], draw=sim.some_draw())
     ),
     "a checkpoint of another's": lambda sim: message_request(
         "ann", sim.of(Checkpoint, round=0, heldout_loss=5.5, files=(), time_ms=sim.now_ms)
