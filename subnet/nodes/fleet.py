@@ -63,6 +63,7 @@ class Fleet:
         self.logs.mkdir(parents=True, exist_ok=True)
         os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
         os.environ.update(MALLOC)
+        os.environ.setdefault("BITTENSOR_RUNTIME_CACHE_DIR", str(self.logs.parent / "cache"))  # not in the user's HOME
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["subnet.nodes.preloaded"])
         multiprocessing.resource_tracker.ensure_running()  # first, as it changes the mask itself

@@ -4,6 +4,7 @@ Everything lies in one folder; the user's wallets are never touched. Knows nothi
 """
 
 import asyncio
+import contextlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any
 
 from subnet.canonical import canonical
 from subnet.config import RunConfig
-from subnet.errors import StoreError
+from subnet.errors import StoreError, SubnetError
 from subnet.nodes.fleet import Child, Fleet
 from template.config import LOCAL_ADDRESS_MAP, LOCAL_STAND_IN_ADDRESS, NeuronConfig
 from template.devchain.genesis import Genesis, GenesisValidator, genesis_to_dict
@@ -24,6 +25,8 @@ STAKE_TAO = 1000.0
 FUNDS_TAO = 100.0
 CHAIN_S = 60.0
 HOST = "127.0.0.1"
+SEAT_S = 30.0  # until a miner has its stage
+SEAT = re.compile(r"logger=strata\.miner stage=\d")
 ENDPOINT = re.compile(r"ws://[0-9.]+:\d+")
 
 
@@ -74,10 +77,21 @@ class LocalNetwork:
         await self._register()
         await asyncio.to_thread(self.fleet.wait_ready)
         self.fleet.fork(self._child("publisher", "publisher", wallet="owner", out=self.plan.folder / "checkpoints"))
-        for name, (kind, strength) in self.plan.miners.items():
-            self.fleet.fork(self._child("miner", name, cheat_kind=kind, cheat_strength=strength))
         for name in self.plan.validators:
             self.fleet.fork(self._child("validator", name))
+        await self._start_miners()
+
+    async def _start_miners(self) -> None:
+        """The honest miners first: they spread evenly over the stages, so a barred cheat leaves no stage thin."""
+        honest = [name for name, (kind, _) in self.plan.miners.items() if not kind]
+        for name in honest:
+            self.fleet.fork(self._child("miner", name))
+        for name in honest:
+            with contextlib.suppress(SubnetError):  # one that ended instead is named by whoever watches
+                await self.fleet.wait_for(name, _seat, limit_s=SEAT_S)
+        for name, (kind, strength) in self.plan.miners.items():
+            if kind:
+                self.fleet.fork(self._child("miner", name, cheat_kind=kind, cheat_strength=strength))
 
     def stop(self) -> None:
         """End every process."""
@@ -158,6 +172,11 @@ class LocalNetwork:
             address_map=LOCAL_ADDRESS_MAP,
         )
         return Child(role=role, name=name, config=config, log=self.fleet.logs / f"{name}.log", **more)
+
+
+def _seat(log: str) -> str | None:
+    found = SEAT.search(log)
+    return found.group() if found else None
 
 
 def _endpoint(log: str) -> str | None:
