@@ -14,6 +14,8 @@ from subnet.wire.messages import Receipt, Work
 from tests.audit.lane import SEED, Lane, chunk_of, lane_run, reasons
 from tests.model.tiny import tiny_model
 
+pytestmark = pytest.mark.flow
+
 
 @pytest.fixture(scope="module")
 def honest() -> Lane:

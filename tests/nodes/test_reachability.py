@@ -23,6 +23,8 @@ from template.web import application, serve
 from template.web_client import HttpTransport
 from tests.flow.network import ORCHESTRATOR, Network, network
 
+pytestmark = pytest.mark.flow
+
 RUN = build_run(RunOptions(model="nano"))
 PUBLIC = ("8.8.4.4", 8091)
 ADDRESS = "8.8.4.4:8091"
