@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from subnet.audit.case import Case, Hop, case_of
 from subnet.audit.draw import lot
 from subnet.canonical import digest
+from subnet.config import RunConfig
 from subnet.ledger.state import RunState, Segment
 from subnet.stage.layout import SECTIONS, StateLayout
 from subnet.wire.merkle import check_chunk, chunk_span, merkle_root, num_chunks
@@ -78,7 +79,12 @@ class Missing:
 
 def needed(state: RunState, segment: Segment, *, seed: bytes) -> Needed:
     """What the audit of a segment needs. `seed` chooses among outbound frames and chunks (`draw.seed_of`)."""
-    case, layout, audit = case_of(state, segment), StateLayout(state.config, segment.stage), state.config.audit
+    return needed_of(case_of(state, segment), state.config, seed=seed)
+
+
+def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
+    """What the audit of a case needs."""
+    layout, audit = StateLayout(run, case.stage), run.audit
     close = case.close
     contribution = close.contribution if close else ""
     public = case.opens_round or bool(contribution)
