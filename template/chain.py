@@ -7,7 +7,7 @@ It decides nothing: what to commit and which weights to set is its caller's busi
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from template.values import ChainView, Hotkey, Record, Submitted, Uid
+from template.values import ChainView, Hotkey, PendingWeights, Record, Submitted, Uid
 
 
 @runtime_checkable
@@ -69,6 +69,10 @@ class Chain(Protocol):
 
     async def set_weights(self, weights: Mapping[Uid, float]) -> Submitted:
         """Set relative weights. Clipping, quantising and commit-reveal are the chain's side of this interface."""
+        ...
+
+    async def pending_weights(self) -> tuple[PendingWeights, ...]:
+        """This hotkey's committed weights that the chain has not revealed yet; empty where weights are set openly."""
         ...
 
     async def weights(self) -> dict[Uid, dict[Uid, float]]:

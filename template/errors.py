@@ -16,6 +16,7 @@ BaseNeuronError
 │   ├── SubnetNotFound     no such subnet, or it has not been started (exit 2)
 │   ├── SpendLimit         the price is above the limit that the user set (exit 2)
 │   └── ChainRefused       anything else the chain says no to, by the chain's own name
+│       └── UpdateNeeded   this software is older than the subnet asks for (exit 2)
 ├── AuthError              a request or signature that is refused (`word` and `status` go to the sender)
 │   ├── MalformedAuth      a header is missing or unreadable
 │   ├── WrongReceiver      signed for somebody else, or for nobody
@@ -129,6 +130,12 @@ class ChainRefused(ChainError):
         self.name = name
 
 
+class UpdateNeeded(ChainRefused):
+    """This software is older than the subnet asks for."""
+
+    exit_code = 2
+
+
 class AuthError(BaseNeuronError, ValueError):
     """A request or a signature that is refused. The message is safe to show to its sender."""
 
@@ -188,12 +195,16 @@ class UnknownCaller(AuthError):
 
 
 class RefusedRequest(BaseNeuronError):
-    """A handler's own refusal of a request: `status` and `word` are sent with the message."""
+    """A handler's own refusal of a request: `status` and `word` are sent with the message.
 
-    def __init__(self, message: str, *, word: str, status: int = 400) -> None:
+    retry_after_s: when the same request may pass, sent as the header Retry-After.
+    """
+
+    def __init__(self, message: str, *, word: str, status: int = 400, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.word = word
         self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class TransportError(BaseNeuronError):
@@ -229,12 +240,13 @@ class BodyMismatch(TransportError):
 
 
 class PeerRefused(TransportError):
-    """The peer answered with an error."""
+    """The peer answered with an error. `retry_after_s` is how long it asks to be left alone, where it says so."""
 
-    def __init__(self, message: str, *, status: int, word: str) -> None:
+    def __init__(self, message: str, *, status: int, word: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.word = word
+        self.retry_after_s = retry_after_s
 
 
 class ClockSkew(PeerRefused):

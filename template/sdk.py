@@ -26,24 +26,24 @@ from template.errors import (
     MalformedAuth,
     RateLimited,
     ReplayedRequest,
-    SpendLimit,
-    SubnetNotFound,
     WalletError,
     WrongReceiver,
 )
 from template.nonces import MemoryNonceStore
+from template.preflight import check_endpoint, check_price, check_record, check_weights, no_subnet
 from template.sdk_decode import (
     commitment_bytes,
     commitment_in,
     endpoint_of,
-    endpoint_text,
-    neuron_of,
+    pending_of,
     record_of,
     signer_of,
+    submitted_of,
+    view_of,
 )
 from template.sdk_errors import our_error
 from template.session import Patience, Sessions
-from template.values import COMMITMENT_LIMIT_BYTES, ChainView, Hotkey, Record, Submitted, Uid
+from template.values import ChainView, Hotkey, PendingWeights, Record, Submitted, Uid
 from template.wallets import check_wallet_files, require_unlockable
 
 Wallet = bt.Wallet
@@ -59,12 +59,28 @@ AUTH_ERRORS: dict[type[bt.http_auth.AuthError], type[AuthError]] = {
 }
 
 
+class _Rpc(bt.RpcSubstrate):
+    """Remembers every connection that it begins: the SDK lets go of one whose making is cancelled, socket and all."""
+
+    def __init__(self, endpoint: str, *, fallbacks: list[str], archives: list[str]) -> None:
+        super().__init__(endpoint, fallback_endpoints=fallbacks, archive_endpoints=archives)
+        self._begun: list[Any] = []
+
+    def _interface(self, endpoint: str, fallbacks: list[str]) -> Any:
+        self._begun.append(super()._interface(endpoint, fallbacks))
+        return self._begun[-1]
+
+    async def close(self) -> None:
+        await super().close()
+        await asyncio.gather(*(each.close() for each in self._begun))
+
+
 @dataclass(frozen=True)
 class _Session:
     """One client and the connection under it. Leaves out the client's own connect: it only adds token symbols."""
 
     client: bt.Client
-    rpc: bt.RpcSubstrate
+    rpc: _Rpc
 
     async def connect(self) -> None:
         await self.rpc.connect()
@@ -84,12 +100,13 @@ class _Session:
 
 def _sessions(network: str, fallback_endpoints: Sequence[str], patience: Patience | None) -> Sessions[_Session]:
     label, endpoint = settings.resolve_endpoint(check_network(network))
-    fallbacks = list(fallback_endpoints) or settings.default_fallback_endpoints(label)
+    pool = [endpoint, *(list(fallback_endpoints) or settings.default_fallback_endpoints(label))]
     archives = settings.default_archive_endpoints(label)
 
-    def make() -> _Session:
-        rpc = bt.RpcSubstrate(endpoint, fallback_endpoints=fallbacks, archive_endpoints=archives)
-        return _Session(bt.Client(endpoint, substrate=rpc), rpc)
+    def make(turn: int) -> _Session:
+        first, *others = pool[turn % len(pool) :] + pool[: turn % len(pool)]
+        rpc = _Rpc(first, fallbacks=others, archives=archives)
+        return _Session(bt.Client(first, substrate=rpc), rpc)
 
     return Sessions(endpoint, make, faults=SDK_FAULTS, translate=our_error, patience=patience)
 
@@ -105,8 +122,10 @@ class SdkChain:
         *,
         fallback_endpoints: Sequence[str] = (),
         patience: Patience | None = None,
+        version_key: int = 0,
     ) -> None:
         self._sessions = _sessions(network, fallback_endpoints, patience)
+        self._version_key = version_key
         self._netuid = netuid
         self._wallet = wallet
 
@@ -131,22 +150,9 @@ class SdkChain:
                 at.query(bt.storage.SubtensorModule.LastEpochBlock, [self._netuid]),
             )
             if graph is None:
-                raise SubnetNotFound(
-                    f"expected subnet {self._netuid} on {self._sessions.endpoint}, found none; check --netuid"
-                )
-            return ChainView(
-                netuid=self._netuid,
-                block=number,
-                block_hash=block_hash,
-                time_s=time.timestamp(),
-                block_time_s=block_time_s,
-                tempo=graph.tempo,
-                last_epoch_block=int(last_epoch or 0),
-                weights_rate_limit_blocks=int(limit or 0),
-                owner_hotkey=graph.owner_hotkey,
-                owner_coldkey=graph.owner_coldkey,
-                neurons=tuple(neuron_of(neuron, graph.raw) for neuron in graph.neurons),
-            )
+                raise no_subnet(self._netuid, self._sessions.endpoint)
+            times, limits = (time.timestamp(), block_time_s), (limit, last_epoch)
+            return view_of(graph, block=number, block_hash=block_hash, times=times, limits=limits)
 
         return await self._sessions.read("read the subnet", read)
 
@@ -170,8 +176,7 @@ class SdkChain:
         if known is not None:
             return known
         price_rao = await self.burn_rao()
-        if limit_rao is not None and price_rao > limit_rao:
-            raise SpendLimit(f"expected a price of at most {limit_rao} rao, found {price_rao}; raise the limit or wait")
+        check_price(price_rao, limit_rao)
         require_unlockable(self._wallet.coldkey_file)
         # Not the intent: that one is always shielded, which needs a second key and leaves a stale nonce behind.
         module = bt.calls.SubtensorModule
@@ -192,10 +197,7 @@ class SdkChain:
         return uid
 
     async def publish_endpoint(self, host: str, port: int) -> Submitted:
-        try:
-            wanted = endpoint_text(host, port)
-        except ValueError as error:
-            raise ChainRefused(f"expected an IP address to announce, found {host!r}; give the number") from error
+        wanted = check_endpoint(host, port)
         published, served_at = await self._endpoint()
         if published == wanted:
             return Submitted(block=None, extrinsic_index=None, message="unchanged")
@@ -208,8 +210,7 @@ class SdkChain:
         return await self._write(f"announce {wanted}", lambda client: client.execute(intent, self._wallet), landed)
 
     async def commit(self, data: bytes) -> Submitted:
-        if not 0 < len(data) <= COMMITMENT_LIMIT_BYTES:
-            raise ChainRefused(f"expected 1 to {COMMITMENT_LIMIT_BYTES} bytes, found {len(data)}; commit a digest")
+        check_record(data)
         fields = [{f"Raw{len(data)}": bytes(data)}]
         call = bt.calls.Commitments.set_commitment(netuid=self._netuid, info={"fields": fields})
 
@@ -243,13 +244,23 @@ class SdkChain:
         return Record(hotkey=hotkey, data=data, block=block, extrinsic_index=extrinsic_index)
 
     async def set_weights(self, weights: Mapping[Uid, float]) -> Submitted:
-        intent = bt.SetWeights(netuid=self._netuid, weights=dict(weights))
+        # The SDK does not look at these: a commitment would land all the same, and its reveal fail unseen.
+        required = await self._query("read the version key", bt.storage.SubtensorModule.WeightsVersionKey)
+        check_weights(await self.view(), self.hotkey, weights, keys=(self._version_key, int(required or 0)))
+        intent = bt.SetWeights(netuid=self._netuid, weights=dict(weights), version_key=self._version_key)
 
         async def landed(start: int) -> bool:
             neuron = (await self.view()).neuron(self.hotkey)
             return neuron is not None and neuron.last_update > start
 
         return await self._write("set weights", lambda client: client.execute(intent, self._wallet), landed)
+
+    async def pending_weights(self) -> tuple[PendingWeights, ...]:
+        async def read(session: _Session) -> tuple[PendingWeights, ...]:
+            item = bt.storage.SubtensorModule.TimelockedWeightCommits
+            return pending_of(await (await session.at_finalised()).query_map(item, [self._netuid]), self.hotkey)
+
+        return await self._sessions.read("read the commitments of weights", read)
 
     async def weights(self) -> dict[Uid, dict[Uid, float]]:
         async def read(session: _Session) -> dict[Uid, dict[Uid, float]]:
@@ -295,18 +306,9 @@ class SdkChain:
         landed: Callable[[int], Awaitable[bool]],
     ) -> Submitted:
         async def submit(session: _Session) -> Submitted:
-            return _submitted((await send(session.client)).raise_for_failure())
+            return submitted_of((await send(session.client)).raise_for_failure())
 
         return await self._sessions.write(doing, submit, landed)
-
-
-def _submitted(result: bt.ExtrinsicResult) -> Submitted:
-    block, _, index = (result.extrinsic_id or "").partition("-")
-    reveal_round = result.data.get("reveal_round")
-    message = f"revealed by the chain at drand round {reveal_round}" if reveal_round else result.message
-    return Submitted(
-        block=int(block) if block else None, extrinsic_index=int(index) if index else None, message=message
-    )
 
 
 class HotkeySigner:

@@ -4,7 +4,50 @@ import ipaddress
 from collections.abc import Iterable
 from typing import Any
 
-from template.values import Hotkey, NeuronInfo, Record, Uid
+from template.values import ChainView, Hotkey, NeuronInfo, PendingWeights, Record, Submitted, Uid
+
+
+def view_of(
+    graph: Any, *, block: int, block_hash: str, times: tuple[float, float], limits: tuple[Any, Any]
+) -> ChainView:
+    """The SDK's metagraph as ours; `times`: the block's own, the block time; `limits`: rate limit, last epoch block."""
+    return ChainView(
+        netuid=graph.netuid,
+        block=block,
+        block_hash=block_hash,
+        time_s=times[0],
+        block_time_s=times[1],
+        tempo=graph.tempo,
+        last_epoch_block=int(limits[1] or 0),
+        weights_rate_limit_blocks=int(limits[0] or 0),
+        owner_hotkey=graph.owner_hotkey,
+        owner_coldkey=graph.owner_coldkey,
+        neurons=tuple(neuron_of(neuron, graph.raw) for neuron in graph.neurons),
+    )
+
+
+def submitted_of(result: Any) -> Submitted:
+    """Where the SDK's result says that an extrinsic stands."""
+    block, _, index = (result.extrinsic_id or "").partition("-")
+    reveal_round = result.data.get("reveal_round")
+    message = f"revealed by the chain at drand round {reveal_round}" if reveal_round else result.message
+    return Submitted(
+        block=int(block) if block else None,
+        extrinsic_index=int(index) if index else None,
+        message=message,
+        reveal_round=int(reveal_round) if reveal_round else None,
+    )
+
+
+def pending_of(commits: Iterable[tuple[Any, Any]], hotkey: Hotkey) -> tuple[PendingWeights, ...]:
+    """A hotkey's entries of the map of timelocked commits by epoch; oldest first."""
+    found = [
+        PendingWeights(block=int(block), epoch=int(epoch), reveal_round=int(reveal_round))
+        for epoch, entries in commits
+        for who, block, _, reveal_round in entries
+        if who == hotkey
+    ]
+    return tuple(sorted(found, key=lambda each: each.block))
 
 
 def neuron_of(neuron: Any, raw: dict[str, Any]) -> NeuronInfo:

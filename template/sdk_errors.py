@@ -17,6 +17,7 @@ from template.errors import (
     NotRegistered,
     RateLimited,
     SubnetNotFound,
+    UpdateNeeded,
     WalletError,
 )
 
@@ -73,7 +74,7 @@ NAMES: dict[str, Meaning] = {
     **dict.fromkeys(("InvalidIpAddress", "InvalidIpType", "InvalidPort"), _ADDRESS),
     "Payment": _BALANCE,
     "NonAssociatedColdKey": Meaning(NotPermitted, "this hotkey belongs to another coldkey; use that wallet"),
-    "IncorrectWeightVersionKey": Meaning(ChainRefused, "this software is older than the subnet asks for; update it"),
+    "IncorrectWeightVersionKey": Meaning(UpdateNeeded, "this software is older than the subnet asks for; update it"),
     "SubNetRegistrationDisabled": Meaning(ChainRefused, "registration is closed; ask the subnet's owner"),
     "NoNeuronIdAvailable": Meaning(ChainBusy, "every seat is taken and immune; wait until one can be replaced"),
     "AccountNotAllowedCommit": Meaning(NotRegistered, "register the hotkey on this subnet first (`strata register`)"),
@@ -123,7 +124,7 @@ WORDS: tuple[tuple[str, Meaning], ...] = (
     ("nextkey not available", _LATER),
 )
 
-_BLOCKS_TO_WAIT = re.compile(r"in ~?(\d+) blocks")
+_BLOCKS_TO_WAIT = re.compile(r"in ~?(\d+) blocks(?: \(~?(\d+)s\))?")
 
 
 def our_error(error: BaseException, doing: str) -> BaseNeuronError:
@@ -133,12 +134,12 @@ def our_error(error: BaseException, doing: str) -> BaseNeuronError:
     text = f"could not {doing}: {' '.join(message.split()).partition('. ')[0].rstrip('.')}"
     if name and name not in message:
         text += f" ({name})"
+    if meaning.kind is RateLimited and (wait := _BLOCKS_TO_WAIT.search(message)):
+        about = f" (about {int(wait[2])} s)" if wait[2] else ""
+        return RateLimited(f"{text}; wait {wait[1]} blocks{about}", blocks_to_wait=int(wait[1]))
     text += f"; {meaning.remedy}"
-    if meaning.kind is RateLimited:
-        wait = _BLOCKS_TO_WAIT.search(message)
-        return RateLimited(text, blocks_to_wait=int(wait[1]) if wait else None)
-    if meaning.kind is ChainRefused:
-        return ChainRefused(text, name=name)
+    if issubclass(meaning.kind, ChainRefused):
+        return meaning.kind(text, name=name)
     return meaning.kind(text)
 
 

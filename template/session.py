@@ -1,6 +1,7 @@
 """One live session to a remote chain, and what is done when it dies. Knows no SDK: it is handed how to connect.
 
-A read is tried again on a new session. A write is sent again only for a passing fault, and only when a look at the
+A read is tried again on a new session, which begins with the next endpoint: one that takes connections and answers
+nothing would be chosen again otherwise. A write is sent again only for a passing fault, and only when a look at the
 chain shows that it has not landed: its fate may be unknown. Every wait has a deadline.
 """
 
@@ -17,6 +18,8 @@ log = logging.getLogger("template.session")
 
 ATTEMPTS = 3
 WRITE_DEADLINE_BLOCKS = 12
+LONGEST_PAUSE_S = 10.0
+SAY_AGAIN_S = 30.0  # while an outage lasts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +30,12 @@ class Patience:
     read_s: float = 15.0
     close_s: float = 2.0
     pause_s: float = 0.2
-    outage_s: float = 120.0
+    outage_s: float = 600.0
 
 
 @runtime_checkable
 class Session(Protocol):
-    """What has to be connected and closed."""
+    """What has to be connected and closed. `close` also ends a connection that is only being made."""
 
     async def connect(self) -> None: ...
 
@@ -48,12 +51,15 @@ T = TypeVar("T")
 
 
 class Sessions(Generic[S]):
-    """The live session, or a new one. `faults` are the classes that `translate` turns into ours."""
+    """The live session, or a new one. `faults` are the classes that `translate` turns into ours.
+
+    `make(turn)` makes a session; the turn counts up whenever an endpoint did not answer, so that another may be first.
+    """
 
     def __init__(
         self,
         endpoint: str,
-        make: Callable[[], S],
+        make: Callable[[int], S],
         *,
         faults: tuple[type[Exception], ...],
         translate: Callable[[BaseException, str], BaseNeuronError],
@@ -67,6 +73,7 @@ class Sessions(Generic[S]):
         self._connecting = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._live: S | None = None
+        self._turn = 0
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -82,8 +89,8 @@ class Sessions(Generic[S]):
                 fault = self._fault(error, doing)
                 if not isinstance(fault, ChainUnreachable) or attempt == ATTEMPTS:
                     raise fault from error
-                log.info("read failed doing=%r attempt=%d error=%s", doing, attempt, fault)
-                self._drop(session)
+                log.debug("read failed doing=%r attempt=%d error=%s", doing, attempt, fault)
+                self._pass_on(session)
                 await asyncio.sleep(self._patience.pause_s * attempt)
         raise AssertionError("the last attempt returns or raises")
 
@@ -108,6 +115,8 @@ class Sessions(Generic[S]):
                     if not isinstance(fault, ChainUnreachable | ChainBusy):
                         raise fault from error
                     log.info("write failed doing=%r attempt=%d error=%s", doing, attempt, fault)
+                    if isinstance(fault, ChainUnreachable):
+                        self._pass_on(session)
                     self._drop(session)  # and with it its memory of nonces, which may be stale
                     await asyncio.sleep(block_time_s)
                     if await landed(start):
@@ -118,19 +127,17 @@ class Sessions(Generic[S]):
 
     async def wait_for_block(self, number: int) -> int:
         """Return once block `number` is finalised. Polled: a subscription would not survive a dropped connection."""
-        pause_s, gone_since_s = 0.5, None
+        pause_s, outage = 0.5, _Outage(self.endpoint, self._patience.outage_s)
         while True:
             try:
                 reached = await self.read("read the finalised block", lambda session: session.finalised())
+                outage.over()
                 if reached >= number:
                     return reached
                 pause_s = min(2.0, await self.read("read the block time", lambda session: session.block_time_s()) / 3)
-                gone_since_s = None
-            except ChainUnreachable:
-                now_s = asyncio.get_running_loop().time()
-                gone_since_s = gone_since_s or now_s
-                if now_s - gone_since_s > self._patience.outage_s:
-                    raise
+            except ChainUnreachable as error:
+                outage.goes_on(error)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
@@ -160,8 +167,7 @@ class Sessions(Generic[S]):
             return self._live
 
     async def _connect(self) -> S:
-        session = self._make()
-        # A connect that is cancelled may leak its socket, so it is waited for, or left to end by itself.
+        session = self._make(self._turn)
         connecting = asyncio.create_task(session.connect())
         try:
             done, _ = await asyncio.wait([connecting], timeout=self._patience.connect_s)
@@ -170,6 +176,7 @@ class Sessions(Generic[S]):
             raise
         if not done:
             self._leave(session, connecting)
+            self._turn += 1
             raise ChainUnreachable(
                 f"expected {self.endpoint} to answer within {self._patience.connect_s:g} s, found silence; check the "
                 "address and the connection, or name another node as a fallback"
@@ -180,6 +187,12 @@ class Sessions(Generic[S]):
             raise self._fault(error, f"connect to {self.endpoint}") from error
         return session
 
+    def _pass_on(self, session: S | None) -> None:
+        """Drop a session that did not answer, and let the next one begin with another endpoint."""
+        if session is not None and self._live is session:
+            self._turn += 1
+        self._drop(session)
+
     def _drop(self, session: S | None) -> None:
         if session is not None and self._live is session:
             self._live = None
@@ -187,8 +200,9 @@ class Sessions(Generic[S]):
 
     def _leave(self, session: S, connecting: "asyncio.Task[None] | None") -> None:
         async def leave() -> None:
-            steps = [connecting] if connecting is not None else []
-            await asyncio.gather(*steps, return_exceptions=True)
+            if connecting is not None:
+                connecting.cancel()
+                await asyncio.wait([connecting])
             closing = asyncio.create_task(session.close())
             await asyncio.wait([closing], timeout=self._patience.close_s)
             closing.cancel()
@@ -198,3 +212,31 @@ class Sessions(Generic[S]):
         task = asyncio.create_task(leave())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
+
+
+class _Outage:
+    """How long an endpoint has been gone: said when it begins, from time to time, and when it is over."""
+
+    def __init__(self, endpoint: str, limit_s: float) -> None:
+        self._endpoint = endpoint
+        self._limit_s = limit_s
+        self._since_s: float | None = None
+        self._said_s = 0.0
+
+    def goes_on(self, error: ChainUnreachable) -> None:
+        """Note one more failure. Raises it when the outage has lasted too long."""
+        now_s = asyncio.get_running_loop().time()
+        if self._since_s is None or now_s - self._said_s > SAY_AGAIN_S:
+            self._said_s = now_s
+            gone_s = now_s - (self._since_s or now_s)
+            log.warning("waiting for=chain endpoint=%s gone_s=%.0f reason=%r", self._endpoint, gone_s, str(error))
+        self._since_s = self._since_s or now_s
+        if now_s - self._since_s > self._limit_s:
+            raise error
+
+    def over(self) -> None:
+        """Note an answer."""
+        if self._since_s is not None:
+            gone_s = asyncio.get_running_loop().time() - self._since_s
+            log.info("chain=back endpoint=%s gone_s=%.0f", self._endpoint, gone_s)
+            self._since_s = None

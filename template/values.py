@@ -14,6 +14,7 @@ Coldkey = str
 Uid = int
 
 RAO_PER_TAO = 10**9
+DRAND_GENESIS_S, DRAND_PERIOD_S = 1_692_803_367, 3  # of quicknet, whose rounds open timelocked weights
 U16_MAX = 65535
 COMMITMENT_LIMIT_BYTES = 128
 
@@ -109,8 +110,31 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """An extrinsic that the chain included and finalised. Both positions are None when nothing had to be sent."""
+    """An extrinsic that the chain included and finalised. Both positions are None when nothing had to be sent.
+
+    `reveal_round` is the drand round at which the chain opens what was committed, where that is how it takes weights.
+    """
 
     block: int | None
     extrinsic_index: int | None
     message: str
+    reveal_round: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingWeights:
+    """Weights that were committed and that the chain has not revealed yet."""
+
+    block: int
+    epoch: int
+    reveal_round: int
+
+    @property
+    def reveal_time_s(self) -> float:
+        """When the round's signature comes out (unix seconds)."""
+        return DRAND_GENESIS_S + DRAND_PERIOD_S * (self.reveal_round - 1)
+
+
+def tao_text(rao: int) -> str:
+    """An amount of rao in TAO, exact and without needless zeros."""
+    return f"{rao // RAO_PER_TAO}.{rao % RAO_PER_TAO:09d}".rstrip("0").rstrip(".")

@@ -13,7 +13,7 @@ from subnet.cli import flags
 from subnet.cli.console import line, show_json
 from template.chain import Chain
 from template.errors import InsufficientBalance, SpendLimit, UsageError
-from template.values import RAO_PER_TAO
+from template.values import RAO_PER_TAO, tao_text
 
 
 def register(
@@ -62,16 +62,16 @@ async def register_on(chain: Chain, *, limit_tao: float | None, yes: bool) -> di
     limit_rao = price_rao if limit_tao is None else round(limit_tao * RAO_PER_TAO)
     if price_rao > limit_rao:
         raise SpendLimit(
-            f"expected subnet {chain.netuid} to cost at most {tao(limit_rao)} TAO, found {tao(price_rao)}; raise "
-            "--limit, or wait: the price falls until somebody registers"
+            f"expected subnet {chain.netuid} to cost at most {tao_text(limit_rao)} TAO, found {tao_text(price_rao)}; "
+            "raise --limit, or wait: the price falls until somebody registers"
         )
     if balance_rao < price_rao:
         raise InsufficientBalance(
-            f"expected a balance of at least {tao(price_rao)} TAO to register on subnet {chain.netuid}, found "
-            f"{tao(balance_rao)}; fund the wallet's coldkey (on the dev chain: strata chain --fund SS58=TAO)"
+            f"expected a balance of at least {tao_text(price_rao)} TAO to register on subnet {chain.netuid}, found "
+            f"{tao_text(balance_rao)}; fund the wallet's coldkey (on the dev chain: strata chain --fund SS58=TAO)"
         )
     if not yes:
-        price = f"{tao(price_rao)} TAO of the coldkey's {tao(balance_rao)}"
+        price = f"{tao_text(price_rao)} TAO of the coldkey's {tao_text(balance_rao)}"
         _confirm(f"register {chain.hotkey} on subnet {chain.netuid} for {price}")
     uid = await chain.register(limit_rao=limit_rao)
     return {**facts, "uid": uid, "already": False, "price_rao": price_rao}
@@ -82,8 +82,3 @@ def _confirm(asked: str) -> None:
         raise UsageError(f"expected a terminal to ask on ({asked}), found none; say yes beforehand with --yes")
     if not typer.confirm(f"{asked}: go on?", err=True):
         raise typer.Exit(1)
-
-
-def tao(rao: int) -> str:
-    """An amount of rao in TAO, without needless zeros."""
-    return f"{rao / RAO_PER_TAO:.9f}".rstrip("0").rstrip(".")

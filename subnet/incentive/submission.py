@@ -11,6 +11,10 @@ LEAST_WINDOW_BLOCKS = 5
 STALE_BLOCKS = 5
 STALE_S = 60.0  # a view older than this and than STALE_BLOCKS blocks is not acted on
 
+WEIGHTS_VERSION_KEY = 10
+"""Names the rules that make weights here: 1000 x major + 10 x minor + patch of the version that last changed them. The
+subnet's owner who raises the chain's key to a new one retires validators that still have the old rules."""
+
 
 def is_due(view: ChainView, neuron: NeuronInfo, *, now_s: float) -> bool:
     """Whether to submit now: permitted, in the window before the epoch, not submitted since the last epoch, allowed by

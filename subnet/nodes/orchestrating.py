@@ -16,11 +16,11 @@ from subnet.edges.relay import Relay
 from subnet.nodes import dialback, orchestrator_routes, relay_routes
 from subnet.nodes.clock import now_ms
 from subnet.nodes.orchestrator import Orchestrator, Start
-from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, require_registered
+from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, open_chain, reach_chain, require_registered
 from template.config import NeuronConfig
 from template.neuron import Running
 from template.nonces import FileNonceStore
-from template.sdk import HotkeySigner, HotkeyVerifier, SdkChain, load_wallet
+from template.sdk import HotkeySigner, HotkeyVerifier, load_wallet
 from template.web import application, serve
 from template.web_client import HttpTransport
 
@@ -46,13 +46,14 @@ async def run_orchestrator(
     from subnet.nodes.processes import until_stopped
 
     wallet = load_wallet(config.wallet_name, config.wallet_hotkey, config.wallet_path)
-    chain = SdkChain(config.network, config.netuid, wallet, fallback_endpoints=config.fallback_endpoints)
+    chain = open_chain(config, wallet)
     signer = HotkeySigner(wallet)
     folder = folder_of(config, "store")
     nonces = FileNonceStore(config.data_dir / "nonces-orchestrator")
     dialling = HttpTransport(None, address_map=config.address_map)
     ledger = SqlLedger(options.ledger_url or f"sqlite:///{ledger_path(config.data_dir)}")
     try:
+        await reach_chain(chain, stopping=running.stopping)
         await require_registered(chain, config)
         node = Orchestrator(
             chain,

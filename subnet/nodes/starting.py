@@ -14,6 +14,7 @@ from pathlib import Path
 
 from subnet.config import RunConfig
 from subnet.errors import ConfigError, UnreachableError
+from subnet.incentive.submission import WEIGHTS_VERSION_KEY
 from subnet.ledger.record import read_record
 from subnet.nodes.client import RunClient
 from template.auth import FORWARDED_AGE_S
@@ -21,7 +22,7 @@ from template.chain import Chain
 from template.config import NeuronConfig
 from template.errors import NotRegistered
 from template.nonces import FileNonceStore
-from template.sdk import HotkeySigner, HotkeyVerifier, SdkChain, load_wallet
+from template.sdk import HotkeySigner, HotkeyVerifier, SdkChain, Wallet, load_wallet
 from template.web_client import HttpTransport
 
 log = logging.getLogger("strata.start")
@@ -51,12 +52,13 @@ async def joined(config: NeuronConfig, *, stopping: asyncio.Event, registered: b
     Raises WalletError, ChainError kinds, NotRegistered (when `registered` is asked for), UnreachableError.
     """
     wallet = load_wallet(config.wallet_name, config.wallet_hotkey, config.wallet_path)
-    chain = SdkChain(config.network, config.netuid, wallet, fallback_endpoints=config.fallback_endpoints)
+    chain = open_chain(config, wallet)
     signer = HotkeySigner(wallet)
     nonces = FileNonceStore(config.data_dir / f"nonces-{signer.hotkey[:12]}")
     verifier = HotkeyVerifier(signer.hotkey, nonces)
     transport = HttpTransport(signer, address_map=config.address_map)
     try:
+        await reach_chain(chain, stopping=stopping)
         if registered:
             await require_registered(chain, config)
         hotkey, peer = await find_orchestrator(chain, config, stopping=stopping)
@@ -69,6 +71,30 @@ async def joined(config: NeuronConfig, *, stopping: asyncio.Event, registered: b
         await transport.close()
         await chain.close()
         nonces.close()
+
+
+def open_chain(config: NeuronConfig, wallet: Wallet) -> SdkChain:
+    """This node's way to the chain; nothing is dialled yet."""
+    return SdkChain(
+        config.network,
+        config.netuid,
+        wallet,
+        fallback_endpoints=config.fallback_endpoints,
+        version_key=WEIGHTS_VERSION_KEY,
+    )
+
+
+async def reach_chain(chain: Chain, *, stopping: asyncio.Event) -> None:
+    """Return once the chain answers; the wait says so by itself. Raises ChainUnreachable when it lasts too long."""
+    answered, stop = asyncio.create_task(chain.wait_for_block(0)), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({answered, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not answered.done():
+            raise asyncio.CancelledError  # told to stop: that is no fault
+        answered.result()
+    finally:
+        answered.cancel()
+        stop.cancel()
 
 
 async def require_registered(chain: Chain, config: NeuronConfig) -> None:

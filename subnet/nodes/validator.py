@@ -21,16 +21,16 @@ from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.errors import SubnetError
 from subnet.incentive.score import books
-from subnet.incentive.submission import is_due
 from subnet.incentive.weights import to_weights
 from subnet.ledger.state import RunState, Segment
 from subnet.nodes.client import RunClient
 from subnet.nodes.clock import now_ms
 from subnet.nodes.evidence import gather
 from subnet.nodes.follower import Follower
+from subnet.nodes.weighing import Weighing
 from subnet.wire.messages import WIRE_VERSION, Draw, Seen
 from template.chain import Chain
-from template.errors import ChainError, ChainRefused, NotPermitted, PeerRefused, RateLimited
+from template.errors import ChainError, PeerRefused
 from template.values import ChainView
 
 log = logging.getLogger("strata.validator")
@@ -68,10 +68,7 @@ class Validator:
         self.seen_event = -1  # where the last head that we countersigned stands
         self.judged: set[str] = set()  # said already, though the ledger here may not show it yet
         self.view: ChainView | None = None
-        self.weights_block: int | None = None
-        self.weights: dict[int, float] = {}
-        self.weights_message = ""  # what the chain said of them: a refusal, or when a commitment is revealed
-        self.refused_epoch = -1
+        self.weighing = Weighing(chain, self.scores)
         self.progress_s = time.time()
         self._thread = ThreadPoolExecutor(1, "compute")
 
@@ -107,7 +104,7 @@ class Validator:
                 self.view = await self.chain.view()
                 await self._countersign(self.view.block)
                 await self._draw(self.view.block)
-                await self._set_weights(self.view)
+                await self.weighing.look(self.view)
             except ChainError as error:
                 log.warning("chain=waiting reason=%r", str(error))
                 await asyncio.sleep(CHAIN_PAUSE_S)
@@ -200,7 +197,8 @@ class Validator:
         over = due.tries >= LEAST_TRIES and time.monotonic() - due.since_s > self.run.audit.grace_s
         owed = segment.round > self.state.round - OWED_ROUNDS
         refused = over and owed and self._refusal_seen_by_two(segment)
-        judgement = await self._judge(partial(audit, need, evidence, self.run, corpus=self.corpus, refused=refused))
+        judge = partial(audit, need, evidence, self.run, corpus=self.corpus, verifier=self.client.verifier)
+        judgement = await self._judge(partial(judge, refused=refused))
         if judgement.verdict == "void" and not over:
             due.not_before_s = time.monotonic() + 2.0
             return
@@ -256,31 +254,16 @@ class Validator:
         except PeerRefused as refused:
             log.warning("verdict refused=%r", str(refused))
 
-    def scores(self) -> dict[int, float]:
-        """The weights that this validator would set now, from the ledger and its own replays."""
-        assert self.view is not None
-        ledger = books(self.state, now_ms=now_ms(), own=self.hotkey)
-        return to_weights(ledger, self.view, self.run)
+    def scores(self, view: ChainView | None = None) -> dict[int, float]:
+        """The weights that this validator would set for a view, from the ledger and its own replays."""
+        seen = view or self.view
+        assert seen is not None
+        return to_weights(books(self.state, now_ms=now_ms(), own=self.hotkey), seen, self.run)
 
-    async def _set_weights(self, view: ChainView) -> None:
-        """Once per tempo, in the window before the epoch that reads them; a refusal is said, and waits for the next."""
-        mine = view.neuron(self.hotkey)
-        if mine is None or not is_due(view, mine, now_s=time.time()) or self.refused_epoch == view.last_epoch_block:
-            return
-        weights = self.scores()
-        if not weights:
-            return
-        try:
-            done = await self.chain.set_weights(weights)
-        except RateLimited as limited:
-            log.info("weights=waiting blocks=%s", limited.blocks_to_wait)
-            return
-        except (ChainRefused, NotPermitted) as refused:
-            self.refused_epoch, self.weights_message = view.last_epoch_block, str(refused)
-            log.error("weights=refused reason=%r", str(refused))
-            return
-        self.weights_block, self.weights, self.weights_message = done.block or view.block, weights, done.message
-        log.info("weights=set block=%s uids=%s note=%r", self.weights_block, sorted(weights), done.message)
+    @property
+    def weights(self) -> dict[int, float]:
+        """The weights that were set last."""
+        return self.weighing.weights
 
     def settled(self) -> bool:
         """Whether all that can be judged is judged here, no work is pending, and the weights on the chain say so."""
@@ -304,9 +287,8 @@ class Validator:
             "block": self.view.block if self.view else None,
             "due": len(self.due),
             "settled": self.view is not None and self.settled(),
-            "weights_block": self.weights_block,
-            "weights_message": self.weights_message,
-            "weights": {str(uid): weight for uid, weight in self.weights.items()},
+            "block_age_s": round(self.view.age_s(time.time()), 1) if self.view else None,
+            **self.weighing.health(),
             "progress_age_s": round(time.time() - self.progress_s, 1),
         }
 

@@ -14,20 +14,19 @@ import blake3
 from template.errors import (
     ChainRefused,
     InsufficientBalance,
-    NotPermitted,
     NotRegistered,
     RateLimited,
-    SpendLimit,
 )
 from template.fake.keys import fake_address
+from template.preflight import check_price, check_record, check_weights
 from template.values import (
-    COMMITMENT_LIMIT_BYTES,
     RAO_PER_TAO,
     U16_MAX,
     ChainView,
     Coldkey,
     Hotkey,
     NeuronInfo,
+    PendingWeights,
     Record,
     Submitted,
     Uid,
@@ -42,6 +41,7 @@ class FakeRules:
     tempo: int = 20
     weights_rate_limit_blocks: int = 10
     serving_rate_limit_blocks: int = 1
+    weights_version_key: int = 0
     burn_rao: int = RAO_PER_TAO // 10
     emission_rao: int = RAO_PER_TAO
     block_time_s: float = 12.0
@@ -194,8 +194,9 @@ class FakeNetwork:
 class FakeChain:
     """Implements chain.Chain for one hotkey on a FakeNetwork. An extrinsic lands in the current block."""
 
-    def __init__(self, network: FakeNetwork, hotkey: Hotkey, coldkey: Coldkey) -> None:
+    def __init__(self, network: FakeNetwork, hotkey: Hotkey, coldkey: Coldkey, *, version_key: int = 0) -> None:
         self._network = network
+        self._version_key = version_key
         self._hotkey = hotkey
         self._coldkey = coldkey
 
@@ -229,8 +230,7 @@ class FakeChain:
         known = network.find(self._hotkey)
         if known is not None:
             return known.uid
-        if limit_rao is not None and price_rao > limit_rao:
-            raise SpendLimit(f"expected a price of at most {limit_rao} rao, found {price_rao}; raise the limit or wait")
+        check_price(price_rao, limit_rao)
         if network.balances_rao.get(self._coldkey, 0) < price_rao:
             raise InsufficientBalance(f"expected {price_rao} rao on {self._coldkey}, found less; fund it")
         network.apply(lambda: self._buy(price_rao))
@@ -253,8 +253,7 @@ class FakeChain:
         return self._submit(change, "served")
 
     async def commit(self, data: bytes) -> Submitted:
-        if not 0 < len(data) <= COMMITMENT_LIMIT_BYTES:
-            raise ChainRefused(f"expected 1 to {COMMITMENT_LIMIT_BYTES} bytes, found {len(data)}; commit a digest")
+        check_record(data)
         self._seat()
 
         def change() -> None:
@@ -272,14 +271,14 @@ class FakeChain:
 
     async def set_weights(self, weights: Mapping[Uid, float]) -> Submitted:
         neuron, network = self._seat(), self._network
+        keys = (self._version_key, network.rules.weights_version_key)
+        check_weights(network.view(network.number), self._hotkey, weights, keys=keys)
         top = max(weights.values(), default=0.0)
         if top <= 0 or any(not 0 <= uid < len(network.neurons) for uid in weights):
             raise ChainRefused("expected a positive weight and known uids; set weights for registered uids")
         wait = neuron.last_update + network.rules.weights_rate_limit_blocks - network.number - 1
         if wait > 0:
             raise RateLimited(f"weights were set too recently; wait {wait} blocks", blocks_to_wait=wait)
-        if not neuron.permit and self._hotkey != network.owner_hotkey and set(weights) != {neuron.uid}:
-            raise NotPermitted(f"{self._hotkey} holds no validator permit; add stake and wait for an epoch")
         scaled = {uid: round(weight / top * U16_MAX) for uid, weight in weights.items()}
 
         def change() -> None:
@@ -287,6 +286,9 @@ class FakeChain:
             neuron.last_update = network.number
 
         return self._submit(change, "weights set")
+
+    async def pending_weights(self) -> tuple[PendingWeights, ...]:
+        return ()
 
     async def weights(self) -> dict[Uid, dict[Uid, float]]:
         rows = {neuron.uid: neuron.weights for neuron in self._network.neurons if neuron.weights}

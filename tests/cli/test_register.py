@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from subnet.cli.main import run
-from subnet.cli.register import register_on, tao
+from subnet.cli.register import register_on
 from template.errors import InsufficientBalance, SpendLimit, UsageError
 from template.fake.chain import FakeChain, FakeNetwork
 from template.fake.keys import fake_address
+from template.values import tao_text
 
 
 def new_chain(*, funds_rao: int = 10**12) -> FakeChain:
@@ -53,7 +54,7 @@ async def test_registering_twice_is_success_and_costs_nothing():
 
 async def test_nothing_is_paid_above_the_limit():
     chain = new_chain()
-    price = tao(await chain.burn_rao())
+    price = tao_text(await chain.burn_rao())
     said = f"expected subnet 1 to cost at most 0.000000001 TAO, found {price}; raise --limit"
     with pytest.raises(SpendLimit, match=re.escape(said)):
         await register_on(chain, limit_tao=1e-9, yes=True)
@@ -79,7 +80,7 @@ async def test_without_a_terminal_the_answer_must_be_given_beforehand():
 
 @pytest.mark.parametrize(("rao", "text"), [(0, "0"), (1, "0.000000001"), (10**9, "1"), (1_500_000_000, "1.5")])
 def test_amounts_are_shown_exactly(rao: int, text: str):
-    assert tao(rao) == text
+    assert tao_text(rao) == text
 
 
 @pytest.mark.parametrize(
