@@ -135,8 +135,9 @@ def _merged(state: RunState, signed: Signed, message: Merged, door: Door) -> Non
             f"expected a merge of a closed set, found round {message.round} stage {message.stage} without; wait for it"
         )
     if not owner:
-        member = state.members.get(message.hotkey)
-        if member is None or member.stage != message.stage:
+        member, closed = state.members.get(message.hotkey), state.closed[message.round - 1, message.stage]
+        contributed = any(entry.hotkey == message.hotkey for entry in closed.contributions)
+        if member is None or (member.stage != message.stage and not contributed):
             raise RefusedError(
                 f"expected a replica of stage {message.stage}, found {message.hotkey}; merge your own stage"
             )

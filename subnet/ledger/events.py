@@ -80,7 +80,7 @@ class RoundBegin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class StepEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="step_end"):
     """A step is over. done: backward on every stage; partial: on some; requeued: on none, planned again.
-    missing: members of its lanes that gave no receipt in time."""
+    missing: members of its lanes that gave no receipt in time; late: those of them that kept the others waiting."""
 
     round: int
     step: int
@@ -88,6 +88,7 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     partial: tuple[int, ...]
     requeued: tuple[int, ...]
     missing: tuple[str, ...]
+    late: tuple[str, ...] = ()
 
 
 class RoundClose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="close"):
@@ -107,11 +108,13 @@ class Contributed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ClosedSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="closed"):
-    """The contributions of one stage, in the order in which they are reduced (by digest)."""
+    """The contributions of one stage, in the order in which they are reduced (by digest).
+    silent: replicas that trained, are not in the set, and did not answer when it closed."""
 
     round: int
     stage: int
     contributions: tuple[Contributed, ...]
+    silent: tuple[str, ...] = ()
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="left"):

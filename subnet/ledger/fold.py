@@ -11,6 +11,7 @@ from subnet.canonical import parse
 from subnet.config import RunConfig
 from subnet.errors import LedgerError
 from subnet.ledger import trained
+from subnet.ledger.closed import take_closed, weigh_merges
 from subnet.ledger.events import (
     Assign,
     Begin,
@@ -101,6 +102,8 @@ def _manifest(state: RunState, body: Manifest, event: Event) -> None:
     ended = state.rounds.get(body.round - 1)
     if ended:
         ended.ended_ms = event.time_ms
+    for stage in range(state.config.stages):
+        weigh_merges(state, body.round, stage)
 
 
 def _round(state: RunState, body: RoundBegin, event: Event) -> None:
@@ -116,7 +119,7 @@ def _step_end(state: RunState, body: StepEnd, event: Event) -> None:
     for free in (free for stage in state.current.wiring.free for free in stage):
         member = state.members[free.hotkey]
         member.waited_steps = 0 if free.hotkey in ran else member.waited_steps + 1
-    for hotkey in body.missing:
+    for hotkey in body.late:
         state.members[hotkey].missed_steps += 1
     state.partial.extend(body.partial)
     state.requeued += body.requeued
@@ -135,6 +138,7 @@ def _closed(state: RunState, body: ClosedSet, event: Event) -> None:
     state.closed[body.round, body.stage] = body
     state.contributions.update({entry.digest: entry for entry in body.contributions})
     trained.count_sync(state, body)
+    take_closed(state, body)
     if all((body.round, stage) in state.closed for stage in range(state.config.stages)):
         state.phase = "merge"
 
@@ -196,6 +200,7 @@ def _receipt(state: RunState, message: Receipt, event: Event) -> None:
 
 def _merged(state: RunState, message: Merged, event: Event) -> None:
     state.merged.setdefault((message.round, message.stage), {})[message.hotkey] = message
+    weigh_merges(state, message.round, message.stage)
 
 
 def _seen(state: RunState, message: Seen, event: Event) -> None:

@@ -34,6 +34,7 @@ class Member:
     missed_steps: int = 0
     step_ms: float = 0.0  # measured time of a step, exponentially averaged
     tainted: bool = False  # after an upheld fail, until a fresh start
+    silent_rounds: list[int] = field(default_factory=list)  # rounds that it trained in and did not answer at their end
 
 
 @dataclass(kw_only=True)
@@ -57,12 +58,13 @@ class Segment:
     receipts: tuple[str, ...]
     plans: tuple[str, ...]
     work: int
-    unpaid: int  # work of microbatches whose gradient nobody acknowledged: committed, never payable
+    unpaid: int  # committed, never payable: gradients that nobody acknowledged; all of it where it is forfeited
     event: int  # position of its last receipt in the ledger
     time_ms: int
     tainted: bool = False
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # by validator hotkey, the latest of each
     upheld_event: int | None = None  # the ledger event by which a fail of it was upheld
+    forfeit: str = ""  # why its round is not paid, a word of `subnet.ledger.closed`; empty when it is
 
 
 @dataclass(kw_only=True)
@@ -133,6 +135,7 @@ class RunState:
     closes: dict[int, dict[str, Receipt]] = field(default_factory=dict)  # round -> hotkey -> close receipt
     closed: dict[tuple[int, int], ClosedSet] = field(default_factory=dict)  # (round, stage)
     merged: dict[tuple[int, int], dict[str, Merged]] = field(default_factory=dict)  # (next round, stage) -> hotkey
+    dissents: dict[tuple[int, int], list[str]] = field(default_factory=dict)  # as `merged`: who merged otherwise
     contributions: dict[str, Contributed] = field(default_factory=dict)  # by digest
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     seen: dict[str, list[Seen]] = field(default_factory=dict)  # by validator, in ledger order

@@ -4,7 +4,7 @@ Each call looks once and returns the entries to append now, oldest first; the no
 and calls again. Nothing is decided anywhere else, so a restarted orchestrator goes on from its ledger.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from subnet.canonical import digest_of
@@ -153,9 +153,35 @@ def _finish(state: RunState, current: StepState, outside: Outside) -> list[Body 
     done, partial, requeued = split_microbatches(state.config, current)
     return [
         StepEnd(
-            round=state.round, step=state.step, done=done, partial=partial, requeued=requeued, missing=tuple(missing)
+            round=state.round,
+            step=state.step,
+            done=done,
+            partial=partial,
+            requeued=requeued,
+            missing=tuple(missing),
+            late=late_members(current, alive=outside.alive),
         )
     ]
+
+
+def late_members(current: StepState, *, alive: Set[str]) -> tuple[str, ...]:
+    """Of the members without a receipt, those at whom a lane's others waited; their neighbours only starved.
+
+    Where a member died, it is the one. Otherwise gradients run from the last stage to the first: the last silent
+    member before one that did finish had all that it needed. Where the lane's end is silent, nobody can tell.
+    """
+    late: list[str] = []
+    for plan in current.plans.values():
+        silent = [hotkey not in current.receipts for hotkey in plan.path]
+        dead = [hotkey for hotkey in plan.path if hotkey not in current.receipts and hotkey not in alive]
+        for stage, hotkey in enumerate(plan.path):
+            if not silent[stage]:
+                continue
+            fed = stage + 1 < len(plan.path) and not silent[stage + 1]
+            unknown = all(silent[stage:])
+            if hotkey in dead or (not dead and (fed or unknown)):
+                late.append(hotkey)
+    return tuple(late)
 
 
 def split_microbatches(run: RunConfig, current: StepState) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -182,7 +208,7 @@ def _close(state: RunState, outside: Outside) -> list[Body | Message]:
         here = [receipt for receipt in closes.values() if receipt.stage == stage]
         ready = [receipt for receipt in here if not receipt.contribution or receipt.contribution in outside.stored]
         if late or (expected - silent <= {receipt.hotkey for receipt in ready}):
-            orders.append(closed_set(state, stage, stored=outside.stored))
+            orders.append(closed_set(state, stage, stored=outside.stored, silent=expected - outside.alive))
     return orders
 
 
@@ -191,8 +217,11 @@ def _trained(state: RunState, member: Member) -> bool:
     return able and (member.opened_round == state.round or bool(state.pending.get(member.hotkey)))
 
 
-def closed_set(state: RunState, stage: int, *, stored: frozenset[str]) -> ClosedSet:
-    """The stage's closed set from this round's closes, in ledger order; members in quarantine are left out."""
+def closed_set(state: RunState, stage: int, *, stored: frozenset[str], silent: Set[str] = frozenset()) -> ClosedSet:
+    """The stage's closed set from this round's closes, in ledger order; members in quarantine are left out.
+
+    silent: replicas that trained and do not answer; those of them that are not in the set are named in it.
+    """
     closes = state.closes[state.round]
     offers = [
         Offer(
@@ -210,7 +239,8 @@ def closed_set(state: RunState, stage: int, *, stored: frozenset[str]) -> Closed
         Contributed(hotkey=share.hotkey, digest=share.digest, tokens=share.tokens, factor=share.factor)
         for share in shares
     )
-    return ClosedSet(round=state.round, stage=stage, contributions=contributions)
+    quiet = sorted(silent - {share.hotkey for share in shares})
+    return ClosedSet(round=state.round, stage=stage, contributions=contributions, silent=tuple(quiet))
 
 
 def _merge(state: RunState, outside: Outside) -> list[Body | Message]:

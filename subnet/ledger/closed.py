@@ -1,0 +1,79 @@
+"""What the end of a round means for pay: who did not contribute, and who merged to another state.
+
+A round's work reaches the model through the contribution alone, so segments of a round whose author does not deliver
+it, or lies about the merge, are committed but never paid: they are forfeited. Part of the fold (`subnet.ledger.fold`).
+"""
+
+from subnet.ledger.events import ClosedSet
+from subnet.ledger.state import RunState, Segment
+
+UNCLOSED = "unclosed"  # the round was not closed, or the committed contribution could not be read
+DISSENT = "dissent"  # the author's merge is not what its peers and the manifest say
+
+
+def take_closed(state: RunState, closed: ClosedSet) -> None:
+    """Forfeit the round of every replica of the stage that trained and is not in the set, where that is its fault.
+
+    A replica that did not answer may have died: that is forgiven, but only once in a pay window of rounds.
+    """
+    there = {entry.hotkey for entry in closed.contributions}
+    closes, readable = state.closes.get(closed.round, {}), _any_readable(state, closed)
+    for hotkey in {segment.hotkey: None for segment in _of_round(state, closed.round, closed.stage)}:
+        member = state.members[hotkey]
+        if hotkey in there or member.barred_until_round > closed.round:
+            continue
+        unread = hotkey in closes and bool(closes[hotkey].contribution)
+        if hotkey in closed.silent and not _often_silent(state, hotkey, closed.round):
+            member.silent_rounds.append(closed.round)
+        elif readable or not unread:  # where nothing at all could be read, the store is at fault
+            forfeit(state, hotkey, closed.round, UNCLOSED)
+
+
+def _any_readable(state: RunState, closed: ClosedSet) -> bool:
+    """Whether some contribution of the round was readable, on this stage or another."""
+    others = (done for (number, _), done in state.closed.items() if number == closed.round)
+    return bool(closed.contributions) or any(done.contributions for done in others)
+
+
+def _often_silent(state: RunState, hotkey: str, number: int) -> bool:
+    """Whether the replica was silent at a round's end before, in the pay window."""
+    per_round = -(-state.config.train.steps_per_round // state.config.train.segment_steps)
+    window = -(-state.config.pay.window_segments // per_round)
+    return any(earlier > number - window for earlier in state.members[hotkey].silent_rounds)
+
+
+def _of_round(state: RunState, number: int, stage: int) -> list[Segment]:
+    """Segments of one stage in a round, newest first."""
+    found: list[Segment] = []
+    for segment in reversed(state.segments.values()):
+        if segment.round < number:
+            break
+        if (segment.round, segment.stage) == (number, stage):
+            found.append(segment)
+    return found
+
+
+def forfeit(state: RunState, hotkey: str, number: int, reason: str) -> None:
+    """The work of a hotkey in a round is committed, and never payable."""
+    for segment in state.segments.values():
+        if (segment.hotkey, segment.round) == (hotkey, number):
+            segment.forfeit, segment.unpaid = reason, segment.work
+
+
+def weigh_merges(state: RunState, number: int, stage: int) -> None:
+    """Note whose merge into round `number` is not the manifest's, whenever it is reported.
+
+    It costs a replica the merged round once a replica of another coldkey than its own and the orchestrator's agrees
+    with the manifest: the orchestrator's word alone takes nobody's pay.
+    """
+    manifest, reports = state.manifests.get(number), state.merged.get((number, stage), {})
+    if manifest is None or number == 0:
+        return
+    root = manifest.stages[stage].root
+    others = [hotkey for hotkey, merged in reports.items() if merged.root != root]
+    if others:
+        state.dissents[number, stage] = others
+    backers = {state.coldkey(hotkey) for hotkey, merged in reports.items() if merged.root == root}
+    for hotkey in others:
+        if backers - {state.coldkey(hotkey), state.coldkey(state.orchestrator)}:
+            forfeit(state, hotkey, number - 1, DISSENT)
