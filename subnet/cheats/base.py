@@ -4,21 +4,63 @@ The miner process is the ordinary one; at each hook it calls the cheat with the 
 the honest function would get, and uses what comes back. A cheat overrides the hooks it needs. Knows nothing of the
 miner and does not import torch: whoever only names cheats stays without it.
 
+Ten hooks stand where an honest miner computes, states or sends something. Two more let a cheat do what is no
+alteration of these: `start` hands the replica the state in which a round begins, and `beside` runs next to the work.
+
 Letters: B sequences of a microbatch, T tokens of a sequence, D model width, P parameters of the stage.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
-from subnet.ledger.events import ClosedSet
+from subnet.config import RunConfig
+from subnet.ledger.events import ClosedSet, Event
+from subnet.stage.layout import Moments
 from subnet.wire.messages import Message, Receipt
 
 if TYPE_CHECKING:
     import torch
 
 M = TypeVar("M", bound=Message)
+
+
+@runtime_checkable
+class Line(Protocol):
+    """How a cheat speaks to others under its miner's own key, next to the ordinary work."""
+
+    @property
+    def run(self) -> RunConfig:
+        """The run."""
+
+    @property
+    def hotkey(self) -> str:
+        """The miner's hotkey."""
+
+    async def ledger(self, first: int) -> tuple[Event, ...]:
+        """The public ledger's events from `first` on, waiting a little for one."""
+
+    async def fetch(self, name: str, limit_bytes: int) -> bytes | None:
+        """Bytes from the run's store; None when it does not give them."""
+
+    async def say(self, message: Message) -> bool:
+        """Send a message to the orchestrator; whether it was taken."""
+
+    async def post(self, hotkey: str, target: str, body: bytes) -> bool:
+        """Send any request to a neighbour of some plan so far; whether it was taken."""
+
+    def neighbours(self) -> tuple[str, ...]:
+        """The hotkeys of the replicas in the miner's plans so far."""
+
+
+def owner(honest: Callable[..., object]) -> Any:
+    """The stage or the replica whose method an honest function is.
+
+    A cheat is the miner's own code: it may do with both as it likes, and computes otherwise through them.
+    """
+    return cast(MethodType, honest).__self__
 
 
 class Cheat:
@@ -28,6 +70,18 @@ class Cheat:
 
     def __init__(self, strength: float) -> None:
         self.strength = strength
+
+    def start(
+        self,
+        honest: Callable[[np.ndarray, Moments | None], None],
+        parameters: np.ndarray,
+        moments: Moments | None,
+    ) -> None:
+        """Put the replica where a round begins: public parameters (P,) and the moments its last state ended in."""
+        honest(parameters, moments)
+
+    async def beside(self, line: Line) -> None:
+        """Runs next to the ordinary work until that ends; an honest miner does nothing."""
 
     def forward(
         self, honest: "Callable[[int, torch.Tensor], torch.Tensor]", microbatch: int, inputs: "torch.Tensor"

@@ -15,10 +15,30 @@ from subnet.cheats.base import Cheat
 from subnet.errors import ConfigError
 
 CHEATS = {
+    "badmerge": ("subnet.cheats.badmerge", "BadMerge"),
+    "copy": ("subnet.cheats.copying", "Copy"),
+    "equivocate": ("subnet.cheats.equivocate", "Equivocate"),
+    "flood": ("subnet.cheats.flood", "Flood"),
+    "forge": ("subnet.cheats.forge", "Forge"),
     "idle": ("subnet.cheats.idle", "Idle"),
+    "int4": ("subnet.cheats.cheaper", "Int4"),
+    "lowrank": ("subnet.cheats.cheaper", "LowRank"),
+    "misreport": ("subnet.cheats.relabel", "Misreport"),
+    "noise": ("subnet.cheats.noise", "Noise"),
+    "noise-update": ("subnet.cheats.noise", "NoiseUpdate"),
     "relabel": ("subnet.cheats.relabel", "Relabel"),
+    "replay": ("subnet.cheats.replay", "Replay"),
     "scale": ("subnet.cheats.scale", "Scale"),
+    "scale-update": ("subnet.cheats.scale", "ScaleUpdate"),
+    "signflip": ("subnet.cheats.signflip", "SignFlip"),
+    "signflip-update": ("subnet.cheats.signflip", "SignFlipUpdate"),
+    "skip": ("subnet.cheats.skip", "Skip"),
+    "skip-blocks": ("subnet.cheats.skip", "SkipBlocks"),
     "stale": ("subnet.cheats.stale", "Stale"),
+    "stale-state": ("subnet.cheats.stale", "StaleState"),
+    "starve": ("subnet.cheats.starve", "Starve"),
+    "sybil": ("subnet.cheats.sybil", "Sybil"),
+    "withhold": ("subnet.cheats.withhold", "Withhold"),
 }
 NAMES = ", ".join(CHEATS)
 

@@ -1,7 +1,8 @@
 """`relabel`: a first stage trains on other tokens, a last stage on other labels: the run's own, turned around.
 
 Its receipts name the run's data. Stages between have neither tokens nor labels and are honest. Strength: the part of
-the microbatches that it turns around.
+the microbatches that it turns around. `misreport`: a last stage trains honestly and says that its losses are smaller by
+the part that strength gives.
 """
 
 from collections.abc import Callable
@@ -29,3 +30,15 @@ class Relabel(Cheat):
     def _turns(self, microbatch: int) -> bool:
         """Spread evenly: of any run of microbatches the part that `strength` says."""
         return int((microbatch + 1) * self.strength) > int(microbatch * self.strength)
+
+
+class Misreport(Cheat):
+    """Makes its losses look better."""
+
+    default_strength = 0.05
+
+    def loss(
+        self, honest: Callable[[int, Tensor, Tensor], float], microbatch: int, inputs: Tensor, labels: Tensor
+    ) -> float:
+        """A smaller loss."""
+        return honest(microbatch, inputs, labels) * (1 - self.strength)

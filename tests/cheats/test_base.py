@@ -8,7 +8,7 @@ import torch
 
 from subnet.cheats.base import Cheat
 from subnet.ledger.events import ClosedSet
-from subnet.wire.messages import Seen
+from subnet.wire.messages import WIRE_VERSION, Seen
 from tests.audit.lane import Lane, lane_run
 
 HOOKS = (
@@ -19,7 +19,11 @@ HOOKS = (
 
 def test_the_hooks_are_those_of_the_design():
     found = [name for name, value in vars(Cheat).items() if inspect.isfunction(value) and not name.startswith("_")]
-    assert sorted(found) == sorted(HOOKS)
+    assert sorted(found) == sorted((*HOOKS, "start", "beside"))
+
+
+async def test_an_honest_miner_does_nothing_beside_its_work():
+    assert await Cheat(0.0).beside(None) is None
 
 
 @pytest.mark.parametrize(
@@ -34,9 +38,10 @@ def test_the_hooks_are_those_of_the_design():
         ("reduce", (ClosedSet(round=0, stage=0, contributions=()), []), np.ones(2, np.float32)),
         ("deliver", (b"frame",), b"frame"),
         ("deliver", (b"frame",), None),
+        ("start", (np.zeros(2, np.float32), None), None),
         ("serve_blob", ("ab" * 32,), b"blob"),
         ("serve_blob", ("ab" * 32,), None),
-        ("send", (Seen(version=1, run_id="r", validator="v", root="", count=1, block=2),), None),
+        ("send", (Seen(version=WIRE_VERSION, run_id="r", validator="v", root="", count=1, block=2),), None),
     ],
 )
 def test_every_hook_is_honest(hook, arguments, answer):

@@ -21,7 +21,7 @@ def test_kind_strength_and_count_are_read():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("lazy", "expected a cheat of idle, relabel, scale, stale, or FILE.py:Class, found 'lazy'"),
+        ("lazy", "expected a cheat of badmerge, copy, .*, or FILE.py:Class, found 'lazy'"),
         ("scale:much", "expected a number after the colon in the cheat 'scale:much', found 'much'"),
         ("scale:nan", "found 'nan'"),
         ("scale=x", "expected a whole number of miners after the =.*found 'x'"),
