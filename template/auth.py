@@ -23,6 +23,9 @@ ALLOWED_SKEW_S = 2.0
 
 SIGNATURE_BYTES = 64
 
+EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+"""sha256 of the empty body: the target carries everything that the signature has to cover."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
@@ -75,6 +78,12 @@ class NonceStore(Protocol):
     def check_and_store(self, hotkey_ss58: str, nonce_ns: int) -> bool:
         """True, and remembered, when this pair is new; False when it was seen."""
         ...
+
+
+def request_bytes(method: str, target: str, *, nonce_ns: int, sender: Hotkey, receiver: Hotkey) -> bytes:
+    """What a request's signature is over (btauth/1, sr25519, an empty body), so that anyone can check one later."""
+    parts = ("btauth/1", "sr25519", method.upper(), target, EMPTY_SHA256, str(nonce_ns), sender, receiver)
+    return "\n".join(parts).encode()
 
 
 def check_age(delta_s: float, max_age_s: float = MAX_AGE_S) -> None:

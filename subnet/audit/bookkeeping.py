@@ -1,7 +1,7 @@
 """Bookkeeping: what a miner states without any arithmetic of floats, checked byte for byte.
 
-Receipts that follow each other, microbatches in the plan's order, the run's own tokens, inputs that are those it
-acknowledged, a step counter that counts, a contribution that is the committed end state's. Each fault is a sentence
+Receipts that follow each other, microbatches in the plan's order, the run's own tokens, inputs that the neighbours in
+the plan signed, a step counter that counts, a contribution that is the committed end state's. Each fault is a sentence
 for people; one is enough to fail. Knows nothing of tolerances.
 """
 
@@ -12,21 +12,24 @@ import numpy as np
 from subnet.audit.case import Case
 from subnet.audit.evidence import Evidence, Needed
 from subnet.audit.replay import start_state
-from subnet.audit.tensors import frame_header, read_frame, tokens_digest
+from subnet.audit.tensors import frame_bytes, frame_header, read_frame, tokens_digest
 from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
 from subnet.errors import FrameError, InputError
 from subnet.merge.contribution import make_contribution, norm
 from subnet.stage.layout import FLOAT, Flat, StateLayout, public_from_bytes, state_to_bytes
+from subnet.wire.delivery import LINE_BYTES, deliver_target, inbound, line_holds, sender_stage
 from subnet.wire.merkle import CHUNK_BYTES, merkle_root
 from subnet.wire.messages import Receipt, Work
+from template.auth import Verifier
 
 
-def faults(need: Needed, evidence: Evidence, run: RunConfig, corpus: Corpus) -> list[str]:
+def faults(need: Needed, evidence: Evidence, run: RunConfig, corpus: Corpus, *, verifier: Verifier) -> list[str]:
     """Every fault of the case; empty when its books are right. Needs all that the miner and the store owe."""
     case, layout = need.case, StateLayout(run, need.case.stage)
     found = [*_chain(case), *_order(case), *_counted(case), *_inputs(case, evidence, run, corpus)]
+    found += _deliveries(case, evidence, run, verifier)
     if case.close is not None:
         found += _closing(need, evidence, run, case.close)
     if not case.steps:
@@ -59,17 +62,53 @@ def _order(case: Case) -> Iterator[str]:
 
 
 def _inputs(case: Case, evidence: Evidence, run: RunConfig, corpus: Corpus) -> Iterator[str]:
-    """Tokens are the run's; frames are those the miner acknowledged, and readable."""
-    for position, receipt in enumerate(case.steps):
+    """Tokens are the run's; frames are readable."""
+    for receipt in case.steps:
         for work in receipt.work:
             if case.stage == 0 and work.input != tokens_digest(microbatch(run, corpus, work.index)[0]):
                 yield f"the tokens of microbatch {work.index} are not the run's"
             for kind, name in _received(case, work):
-                stated = case.acknowledged.get((position, work.index, kind), name)
-                if stated != name:
-                    yield f"the {kind} of microbatch {work.index} is not the one that was acknowledged"
-                elif not _readable(receipt, work, kind, evidence.frames[name], run):
+                if not _readable(receipt, work, kind, evidence.frames[name], run):
                     yield f"the {kind} of microbatch {work.index} is no frame that may be used"
+
+
+def _deliveries(case: Case, evidence: Evidence, run: RunConfig, verifier: Verifier) -> Iterator[str]:
+    """Of every frame that came in there is the signature of the neighbour in the plan, so none is invented.
+
+    What that neighbour's own receipt says of it is the neighbour's affair (`equivocations`).
+    """
+    for receipt in case.steps:
+        came, plan = inbound(receipt), case.plans.get(receipt.plan)
+        if plan is None or not came:
+            continue
+        lines = evidence.deliveries.get(receipt.deliveries, b"")
+        if len(lines) != LINE_BYTES * len(came):
+            yield f"the signed deliveries of step {receipt.step} have {len(lines)} bytes, {len(came)} frames came in"
+            continue
+        for place, (key, name) in enumerate(came):
+            target = deliver_target(run.run_id, key, name, frame_bytes(run))
+            sender = plan.path[sender_stage(case.stage, key[3])]
+            line = lines[place * LINE_BYTES : (place + 1) * LINE_BYTES]
+            if not line_holds(line, target, sender=sender, receiver=case.hotkey, verifier=verifier):
+                yield f"the {key[3]} of microbatch {key[2]} is not one that {sender} signed"
+
+
+def equivocations(case: Case, evidence: Evidence, run: RunConfig, *, verifier: Verifier) -> list[str]:
+    """What the miner delivered under its signature, and states otherwise: the neighbour's lines prove each.
+
+    A neighbour that says so without a signature to show proves nothing.
+    """
+    found = []
+    for dispute in case.disputes:
+        lines = evidence.deliveries.get(dispute.lines.name, b"")
+        line = lines[dispute.place * LINE_BYTES : (dispute.place + 1) * LINE_BYTES]
+        target = deliver_target(run.run_id, dispute.key, dispute.got, frame_bytes(run))
+        if line_holds(line, target, sender=case.hotkey, receiver=dispute.lines.holder, verifier=verifier):
+            found.append(
+                f"the {dispute.key[3]} of microbatch {dispute.key[2]} went out as {dispute.got[:12]} and is stated as "
+                f"{dispute.stated[:12]}"
+            )
+    return found
 
 
 def _received(case: Case, work: Work) -> Iterator[tuple[str, str]]:

@@ -3,13 +3,37 @@
 Owns the join of the segment with its receipts, plans, public state and neighbours. Knows nothing of seeds or bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from subnet.ledger.state import RunState, Segment
-from subnet.wire.messages import Plan, Receipt, Work
+from subnet.wire.delivery import LINE_BYTES, Key, inbound, sender_stage
+from subnet.wire.messages import Plan, Receipt
 
 Hop = tuple[int, int, str]  # position of the step in the segment, microbatch, "activation" or "gradient"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """The signed deliveries of one receipt: the blob's name and size, and who has to show it."""
+
+    name: str
+    size_bytes: int
+    holder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispute:
+    """A hop of which the two ends say different things: the miner sent `stated`, its neighbour got `got`.
+
+    Whose lie it is, line number `place` of the neighbour's deliveries shows: the miner's signature over `got`, or none.
+    """
+
+    key: Key
+    stated: str
+    got: str
+    lines: Lines
+    place: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +41,8 @@ class Case:
     """One segment under audit.
 
     receipts: its steps, and the close where it ends a round, oldest first, with their digests in `ids`. plans: by
-    digest. acknowledged: what the miner signed to a neighbour that it received, by hop; its own receipt must agree.
-    tokens_before: tokens of the round that its earlier segments trained.
+    digest. disputes: what its neighbours say they got from it where that is not what it says it sent. tokens_before:
+    tokens of the round that its earlier segments trained.
     """
 
     id: str
@@ -35,7 +59,7 @@ class Case:
     ids: tuple[str, ...]
     receipts: tuple[Receipt, ...]
     plans: Mapping[str, Plan]
-    acknowledged: Mapping[Hop, str]
+    disputes: tuple[Dispute, ...]
     tokens_before: int
 
     @property
@@ -70,30 +94,40 @@ def case_of(state: RunState, segment: Segment) -> Case:
         ids=segment.receipts,
         receipts=receipts,
         plans=plans,
-        acknowledged=_acknowledged(state, segment.stage, receipts),
+        disputes=disputes_of(state, receipts),
         tokens_before=_tokens_before(state, segment),
     )
 
 
-def _acknowledged(state: RunState, stage: int, receipts: tuple[Receipt, ...]) -> dict[Hop, str]:
-    """What neighbours delivered to this miner and hold its signature for: their own receipts say so."""
-    position = {receipt.plan: number for number, receipt in enumerate(receipts) if receipt.kind == "step"}
-    found: dict[Hop, str] = {}
+def lines_of(receipt: Receipt) -> Lines | None:
+    """The signed deliveries that a step's receipt names; None where nothing came in."""
+    if not receipt.deliveries:
+        return None
+    size_bytes = LINE_BYTES * len(inbound(receipt))
+    return Lines(name=receipt.deliveries, size_bytes=size_bytes, holder=receipt.hotkey)
+
+
+def disputes_of(state: RunState, receipts: tuple[Receipt, ...]) -> tuple[Dispute, ...]:
+    """Every hop out of these steps of which the receiver's receipt states another digest than the sender's."""
+    sent = {receipt.plan: receipt for receipt in receipts if receipt.kind == "step"}
+    found: list[Dispute] = []
     for other in state.receipts.values():
-        if other.plan not in position or abs(other.stage - stage) != 1:
+        own = sent.get(other.plan)
+        if own is not None and abs(other.stage - own.stage) == 1:
+            found.extend(_differing(own, other))
+    return tuple(found)
+
+
+def _differing(own: Receipt, other: Receipt) -> Iterator[Dispute]:
+    """Where the receiver `other` says that it got something else than the sender `own` says it sent."""
+    lines, works = lines_of(other), {work.index: work for work in own.work}
+    for place, (key, got) in enumerate(inbound(other)):
+        work = works.get(key[2])
+        if lines is None or work is None or sender_stage(other.stage, key[3]) != own.stage:
             continue
-        for work in other.work:
-            sent = _sent(work, downstream=other.stage > stage)
-            if sent is not None:
-                found[position[other.plan], work.index, sent[0]] = sent[1]
-    return found
-
-
-def _sent(work: Work, *, downstream: bool) -> tuple[str, str] | None:
-    """What the author of this work sent to us, and only what we acknowledged: kind and digest."""
-    if downstream:
-        return ("gradient", work.gradient_out) if work.gradient_ack else None
-    return ("activation", work.output) if work.output_ack else None
+        stated = work.output if key[3] == "activation" else work.gradient_out
+        if stated != got:
+            yield Dispute(key=key, stated=stated, got=got, lines=lines, place=place)
 
 
 def _tokens_before(state: RunState, segment: Segment) -> int:

@@ -1,15 +1,15 @@
 """Evidence: which bytes an audit needs, who owes them, and whether what came is what was asked for.
 
-The audited miner owes its start state, what it received, and the drawn chunks of its end state. What it sent is
-fetched from the neighbour that received it, so that it cannot show the auditor other bytes. The run's store owes the
-public state. Knows nothing of transport: bytes are named by blake3 or by Merkle root and may come from anywhere.
+The audited miner owes its start state, what it received with its senders' signatures over it, and the drawn chunks of
+its end state. What it sent is fetched from the neighbour that received it, so that it cannot show the auditor other
+bytes. The run's store owes the public state. Knows nothing of transport: bytes are named by blake3 or by Merkle root and may come from anywhere.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from subnet.audit.case import Case, Hop, case_of
+from subnet.audit.case import Case, Hop, Lines, case_of, lines_of
 from subnet.audit.draw import lot
 from subnet.canonical import digest
 from subnet.config import RunConfig
@@ -33,7 +33,8 @@ class Needed:
     """What must be fetched. An empty root means that nothing of that kind is needed.
 
     public_root: from the run's store. start_root, inbound, and chunks `chunks` of the state `end_root`: from the
-    audited miner. outbound: each from its receiver (or from anybody who has bytes of that digest).
+    audited miner. deliveries: the signed lines of its inbound frames, from itself, and those of neighbours who say that
+    they got something else from it. outbound: each from its receiver (or from anybody who has bytes of that digest).
     contribution: its digest; it is recomputed, not fetched.
     """
 
@@ -43,6 +44,7 @@ class Needed:
     start_root: str
     start_bytes: int
     inbound: tuple[str, ...]
+    deliveries: tuple[Lines, ...]
     outbound: tuple[Outbound, ...]
     end_root: str
     end_bytes: int
@@ -60,11 +62,13 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The bytes that were fetched; what could not be had is None or left out. Frames are by digest, chunks by index."""
+    """The bytes that were fetched; what could not be had is None or left out. Frames and deliveries are by digest,
+    chunks by index."""
 
     public: bytes | None = None
     start: bytes | None = None
     frames: Mapping[str, bytes] = field(default_factory=dict)
+    deliveries: Mapping[str, bytes] = field(default_factory=dict)
     chunks: Mapping[int, Chunk] = field(default_factory=dict)
 
 
@@ -97,6 +101,7 @@ def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
         start_root=case.start_root,
         start_bytes=case.start_bytes,
         inbound=_inbound(case),
+        deliveries=_deliveries(case),
         outbound=drawn_outbound(case, seed, frac=audit.outbound_frac),
         end_root=case.end_root,
         end_bytes=case.end_bytes,
@@ -110,6 +115,13 @@ def _inbound(case: Case) -> tuple[str, ...]:
     inputs = (work.input for receipt in case.steps for work in receipt.work if case.stage > 0)
     gradients = (work.gradient_in for receipt in case.steps for work in receipt.work)
     return tuple(dict.fromkeys(name for name in (*inputs, *gradients) if name))
+
+
+def _deliveries(case: Case) -> tuple[Lines, ...]:
+    """The signed lines of what the miner received, and of what its neighbours say they got from it instead."""
+    own = (lines_of(receipt) for receipt in case.steps)
+    disputed = (dispute.lines for dispute in case.disputes)
+    return tuple(dict.fromkeys(lines for lines in (*own, *disputed) if lines is not None))
 
 
 def _sent(case: Case, position: int, receipt: Receipt) -> dict[str, list[Outbound]]:
@@ -165,6 +177,7 @@ def _section_chunks(layout: StateLayout, number: int) -> range:
 def verified(need: Needed, evidence: Evidence) -> Evidence:
     """Only the bytes that are what they were asked for as; bytes of another digest or root are as good as none."""
     frames = {name: data for name, data in evidence.frames.items() if digest(data) == name}
+    deliveries = {name: data for name, data in evidence.deliveries.items() if digest(data) == name}
     chunks = {
         index: chunk
         for index, chunk in evidence.chunks.items()
@@ -174,6 +187,7 @@ def verified(need: Needed, evidence: Evidence) -> Evidence:
         public=_of_root(evidence.public, need.public_root, need.public_bytes),
         start=_of_root(evidence.start, need.start_root, need.start_bytes),
         frames=frames,
+        deliveries=deliveries,
         chunks=chunks,
     )
 
@@ -187,6 +201,8 @@ def missing(need: Needed, evidence: Evidence) -> Missing:
     """What of the needed bytes is not there. Give it verified evidence."""
     owed = [f"chunk {index}" for index in need.chunks if index not in evidence.chunks]
     owed += [name for name in need.inbound if name not in evidence.frames]
+    own = [lines.name for lines in need.deliveries if lines.holder == need.case.hotkey]
+    owed += [name for name in own if name not in evidence.deliveries]
     if need.start_root and evidence.start is None:
         owed.append(need.start_root)
     return Missing(

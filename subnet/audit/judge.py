@@ -7,7 +7,7 @@ keys, transport or pay.
 
 from dataclasses import dataclass
 
-from subnet.audit.bookkeeping import faults, unbound
+from subnet.audit.bookkeeping import equivocations, faults, unbound
 from subnet.audit.compare import END, Finding, compare
 from subnet.audit.evidence import Evidence, Needed, missing, verified
 from subnet.audit.replay import replay
@@ -15,6 +15,7 @@ from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.stage.layout import StateLayout
 from subnet.wire.messages import WIRE_VERSION, Check, Draw, Verdict
+from template.auth import Verifier
 
 REASONS = (
     "ok",  # pass: everything drawn was compared and holds
@@ -25,6 +26,7 @@ REASONS = (
     "delta",  # fail: its parameters moved otherwise
     "moment",  # fail: its optimizer's moments, or their step counter, are others
     "bookkeeping",  # fail: receipts, tokens, counters or contribution do not add up
+    "equivocated",  # fail: it states another digest than the one it signed when it delivered the frame
     "unbound-state",  # fail: a committed root is not that of a state of its stage
     "withheld",  # fail after the grace, void before: it does not show what it committed to
     "neighbour-missing",  # void: a neighbour does not show what it received
@@ -47,7 +49,9 @@ class Judgement:
     details: tuple[str, ...] = ()  # sentences for people; not part of the verdict
 
 
-def audit(need: Needed, evidence: Evidence, run: RunConfig, *, corpus: Corpus, refused: bool) -> Judgement:
+def audit(
+    need: Needed, evidence: Evidence, run: RunConfig, *, corpus: Corpus, verifier: Verifier, refused: bool
+) -> Judgement:
     """Verify the evidence, replay the segment, compare and judge.
 
     refused: the miner was asked for what is missing until the grace was over, and two validators of different
@@ -63,9 +67,12 @@ def audit(need: Needed, evidence: Evidence, run: RunConfig, *, corpus: Corpus, r
     loose = unbound(need.case, layout)
     if loose:
         return _exact("unbound-state", [loose], seen)
-    wrong = faults(need, kept, run, corpus)
+    wrong = faults(need, kept, run, corpus, verifier=verifier)
     if wrong:
         return _exact("bookkeeping", wrong, seen)
+    two_faced = equivocations(need.case, kept, run, verifier=verifier)
+    if two_faced:
+        return _exact("equivocated", two_faced, seen)
     findings, unseen = compare(need, kept, replay(need.case, kept, run, corpus), run)
     return judge(findings, unseen=len(unseen), evidence=seen)
 
@@ -134,7 +141,8 @@ def _exact(reason: str, sentences: list[str], evidence: tuple[str, ...]) -> Judg
 def _shown(need: Needed, evidence: Evidence) -> tuple[str, ...]:
     """What the judgement rests on, by digest or root."""
     roots = [root for root in (need.public_root, need.start_root, need.end_root) if root]
-    return (*roots, *(frame.digest for frame in need.outbound if frame.digest in evidence.frames))
+    shown = (frame.digest for frame in need.outbound if frame.digest in evidence.frames)
+    return (*roots, *shown, *(lines.name for lines in need.deliveries if lines.name in evidence.deliveries))
 
 
 def make_verdict(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from subnet.errors import RefusedError
 from subnet.ledger.state import Member, RunState
 from subnet.model.cost import spans, state_bytes
+from subnet.wire.delivery import inbound
 from subnet.wire.messages import Delivery, Plan, Receipt, Work
 
 DIGEST_CHARS = 64
@@ -52,7 +53,7 @@ def admit_receipt(state: RunState, receipt: Receipt, *, acknowledged: Acknowledg
 
 def _well_formed(state: RunState, receipt: Receipt) -> None:
     """Digests are digests, and a state has the size that its stage gives it: both become requests for evidence."""
-    digests = [receipt.state_root, receipt.contribution]
+    digests = [receipt.state_root, receipt.contribution, receipt.deliveries]
     digests += [d for work in receipt.work for d in (work.input, work.output, work.gradient_in, work.gradient_out)]
     for name in digests:
         if name and (len(name) != DIGEST_CHARS or not _HEX.issuperset(name)):
@@ -81,6 +82,10 @@ def _step(state: RunState, receipt: Receipt, member: Member, acknowledged: Ackno
     if not receipt.work or [work.index for work in receipt.work] != order:
         raise RefusedError(
             "expected microbatches of the plan, in its order, each once; found others; list what was done"
+        )
+    if bool(receipt.deliveries) != bool(inbound(receipt)):
+        raise RefusedError(
+            "expected the digest of the signed deliveries where frames came in, and none elsewhere; name what you keep"
         )
     if any((receipt.stage, work.index) in state.microbatch_by for work in receipt.work):
         raise RefusedError("expected microbatches that nobody's receipt has yet, found a second backward; drop them")

@@ -38,13 +38,15 @@ async def gather(client: RunClient, state: RunState, need: Needed) -> Evidence:
     owner = source.peer(need.case.hotkey)
     owners = {name: owner for name in need.inbound}
     owners |= {outbound.digest: source.peer(outbound.receiver) for outbound in need.outbound}
-    public, start, kept, chunks = await asyncio.gather(
+    signed = {lines.name: lines for lines in need.deliveries}
+    public, start, kept, deliveries, chunks = await asyncio.gather(
         source.public(need.public_root, need.public_bytes) if need.public_root else _nothing(),
         source.blob(owner, need.start_root, need.start_bytes) if need.start_root else _nothing(),
         _all(owners, lambda name: source.frame(owners[name], name, state)),
+        _all(signed, lambda name: source.blob(source.peer(signed[name].holder), name, signed[name].size_bytes)),
         _all(need.chunks, lambda index: source.chunk(owner, need.end_root, index)),
     )
-    return Evidence(public=public, start=start, frames=kept, chunks=chunks)
+    return Evidence(public=public, start=start, frames=kept, deliveries=deliveries, chunks=chunks)
 
 
 async def _nothing() -> None:

@@ -13,21 +13,20 @@ from subnet.audit.tensors import Activation, frame_header, read_frame
 from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.errors import FrameError, InputError, RefusedError
+from subnet.wire.delivery import Key, inbound
 from subnet.wire.frames import FrameHeader
-from subnet.wire.messages import Plan
+from subnet.wire.messages import Plan, Receipt
 
 PLAN_WAIT_S = 5.0  # a neighbour may have its plan a moment before we have ours
 
-Key = tuple[int, int, int, str]  # round, step, microbatch, kind
-
-
 @dataclass(kw_only=True)
 class Slot:
-    """One expected frame: who may send it, and what came."""
+    """One expected frame: who may send it, what came, and the sender's signed line for it."""
 
     sender: str
     arrived: asyncio.Future[tuple[str, Activation]]  # digest of the frame, its tensor
     digest: str = ""
+    line: bytes = b""
 
 
 @dataclass(kw_only=True)
@@ -73,8 +72,8 @@ class Inbox:
             )
         return slot
 
-    def accept(self, key: Key, slot: Slot, name: str, frame: bytes) -> None:
-        """Take a frame of digest `name`. Raises FrameError or InputError, and keeps nothing, when it is unfit.
+    def accept(self, key: Key, slot: Slot, name: str, frame: bytes, *, line: bytes) -> None:
+        """Take a frame of digest `name`, delivered under this signed line. Raises FrameError or InputError, and keeps nothing, when it is unfit.
 
         An unfit frame is what its sender signed, so there is no second try: whoever waits for it drops the microbatch.
         """
@@ -92,7 +91,7 @@ class Inbox:
             _give_up(slot, f"expected a fit frame, found another ({error}); drop the microbatch")
             raise
         self.payloads.add(content)
-        slot.digest = name
+        slot.digest, slot.line = name, line
         slot.arrived.set_result((name, tensor))
 
     def give_up(self, key: Key) -> None:
@@ -100,6 +99,10 @@ class Inbox:
         slot = self.slots.get(key)
         if slot is not None and not slot.arrived.done():
             _give_up(slot, f"expected a frame for {key}, the neighbour refused ours; drop it")
+
+    def lines(self, receipt: Receipt) -> bytes:
+        """The signed lines of what this step's receipt says came in: the senders' word for it."""
+        return b"".join(self.slots[key].line for key, _ in inbound(receipt))
 
     async def take(self, key: Key, *, until_s: float) -> tuple[str, Activation]:
         """Wait for a frame until the event loop's time `until_s`. Raises TimeoutError, or InputError when given up."""

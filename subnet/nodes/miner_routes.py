@@ -13,7 +13,7 @@ from subnet.audit.tensors import frame_bytes
 from subnet.canonical import canonical
 from subnet.edges.blobs import BlobStore
 from subnet.errors import BlobMissing, RefusedError
-from subnet.nodes.inbox import Key
+from subnet.wire.delivery import Key, deliver_target, line_holds, make_line
 from subnet.wire.merkle import chunk_proof, chunk_span, merkle_leaves, num_chunks
 from subnet.wire.messages import WIRE_VERSION, Delivery, Signed, make_signed
 from template.transport import Incoming, Reply, Route, json_reply
@@ -30,15 +30,6 @@ class ChunkReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     length_bytes: int
     proof: tuple[str, ...]
     data: bytes
-
-
-def deliver_target(run_id: str, key: Key, name: str, length_bytes: int) -> str:
-    """The request target of a delivery: everything that its signature has to cover."""
-    round_number, step, microbatch, kind = key
-    return (
-        f"/v1/deliver?run={run_id}&round={round_number}&step={step}&microbatch={microbatch}"
-        f"&kind={kind}&digest={name}&length={length_bytes}"
-    )
 
 
 def routes(miner: "Miner") -> list[Route]:
@@ -69,9 +60,10 @@ class _Doors:
                 f"expected a frame of {frame_bytes(miner.run)} bytes for run {miner.run.run_id[:12]}, found "
                 f"{request.query.get('length')} for {request.query.get('run', '')[:12]}; check the run"
             )
+        line = self._line(request, deliver_target(miner.run.run_id, key, name, frame_bytes(miner.run)))
         slot = await miner.inbox.slot(key, sender)
         frame = await request.body(length_bytes=frame_bytes(miner.run), digest=name)
-        miner.inbox.accept(key, slot, name, frame)
+        miner.inbox.accept(key, slot, name, frame, line=line)
         miner.keep(name, frame)
         delivery = Delivery(
             version=WIRE_VERSION,
@@ -86,6 +78,23 @@ class _Doors:
         )
         signed: Signed = make_signed(delivery, miner.signer)
         return Reply(body=canonical(signed), content_type="application/json")
+
+    def _line(self, request: Incoming, target: str) -> bytes:
+        """The sender's signed line: what this miner shows to whoever doubts that the frame came from there.
+
+        Raises RefusedError for a delivery whose signature nobody else could check by the ledger alone.
+        """
+        miner, caller = self._miner, request.caller
+        assert caller is not None
+        try:
+            line = make_line(caller.nonce_ns, request.headers.get("x-bittensor-signature", ""))
+        except ValueError as error:
+            raise RefusedError(f"expected an sr25519 signature, found another ({error}); sign it anew") from error
+        me = miner.signer.hotkey
+        held = line_holds(line, target, sender=caller.hotkey, receiver=me, verifier=miner.verifier)
+        if request.target != target or not held:
+            raise RefusedError(f"expected a delivery signed as {target[:60]}..., found another spelling; see docs/wire.md")
+        return line
 
     async def blob(self, request: Incoming) -> Reply:
         """Evidence by digest or root: all of it, or `length` bytes from `start` on, for who puts pieces together."""

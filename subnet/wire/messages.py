@@ -13,7 +13,7 @@ from subnet.canonical import canonical, digest, parse
 from subnet.errors import MessageError
 from template.auth import Signer, Verifier
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 M = TypeVar("M", bound="Message")
 
 
@@ -129,6 +129,7 @@ class Receipt(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     (after a crash: voids the receipts since the last committed state, whose root it repeats).
     state_root: Merkle root of the state where a segment ends, else empty. contribution, contribution_norm and tokens
     belong to "close". replica_steps counts the inner steps of this replica's optimizer since its moments were zero.
+    deliveries: digest of the senders' signed lines of all that came in (`subnet.wire.delivery`), empty where nothing did.
     """
 
     kind: str
@@ -140,6 +141,7 @@ class Receipt(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     plan: str
     previous: str
     work: tuple[Work, ...]
+    deliveries: str = ""
     gradient_norm: float | None
     replica_steps: int
     state_root: str

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import blake3
 
-from template.auth import MAX_AGE_S, Caller, NonceStore, check_age
+from template.auth import MAX_AGE_S, Caller, NonceStore, check_age, request_bytes
 from template.errors import BadSignature, MalformedAuth, ReplayedRequest, WrongReceiver
 from template.nonces import MemoryNonceStore
 from template.values import Hotkey
@@ -41,11 +41,11 @@ class FakeSigner:
         return self._hotkey
 
     def sign(self, data: bytes) -> bytes:
-        return _keyed(self._hotkey, data)
+        return fake_signature(self._hotkey, data)
 
     def sign_request(self, method: str, target: str, receiver: Hotkey) -> dict[str, str]:
         self._last_ns = nonce_ns = max(self._now_ns(), self._last_ns + 1)
-        signed = self.sign(_request_bytes(method, target, nonce_ns, self._hotkey, receiver))
+        signed = self.sign(request_bytes(method, target, nonce_ns=nonce_ns, sender=self._hotkey, receiver=receiver))
         return {
             "X-Bittensor-Version": "1",
             "X-Bittensor-Hotkey": self._hotkey,
@@ -72,7 +72,7 @@ class FakeVerifier:
         self._now_ns = now_ns
 
     def verify(self, data: bytes, signature: bytes, hotkey: Hotkey) -> bool:
-        return signature == _keyed(hotkey, data)
+        return signature == fake_signature(hotkey, data)
 
     def verify_request(self, method: str, target: str, headers: Mapping[str, str]) -> Caller:
         lowered = {name.lower(): value for name, value in headers.items()}
@@ -83,17 +83,14 @@ class FakeVerifier:
         if lowered.get("x-bittensor-receiver") != self._self_hotkey:
             raise WrongReceiver("expected a request signed for this hotkey, found another; ask the chain who is here")
         check_age((int(nonce) - self._now_ns()) / 1e9, self._max_age_s)
-        signed = _request_bytes(method, target, int(nonce), sender, self._self_hotkey)
-        if signature != _keyed(sender, signed).hex():
+        signed = request_bytes(method, target, nonce_ns=int(nonce), sender=sender, receiver=self._self_hotkey)
+        if signature != fake_signature(sender, signed).hex():
             raise BadSignature("expected the hotkey's signature over this request, found another; sign what you send")
         if not self._nonces.check_and_store(sender, int(nonce)):
             raise ReplayedRequest("expected a request that is new, found one seen before; sign each attempt anew")
         return Caller(hotkey=sender, nonce_ns=int(nonce))
 
 
-def _keyed(hotkey: Hotkey, data: bytes) -> bytes:
+def fake_signature(hotkey: Hotkey, data: bytes) -> bytes:
+    """What stands for this hotkey's signature over the data."""
     return blake3.blake3(data, key=blake3.blake3(b"fake signer/" + hotkey.encode()).digest()).digest(length=64)
-
-
-def _request_bytes(method: str, target: str, nonce_ns: int, sender: Hotkey, receiver: Hotkey) -> bytes:
-    return "\n".join(("btauth/1", method.upper(), target, str(nonce_ns), sender, receiver)).encode()

@@ -6,7 +6,7 @@ from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.ledger.events import RosterEntry
 from subnet.ledger.state import Member, RunState, Segment
-from subnet.wire.messages import Draw, Seen, Verdict
+from subnet.wire.messages import WIRE_VERSION, Draw, Seen, Verdict
 from tests.data.small import small_run
 
 STAKES = {"validator-a": 3, "validator-b": 1}
@@ -56,6 +56,7 @@ def add_segment(state: RunState, hotkey: str = "miner", *, event: int | None = N
     )
     segment = Segment(id=name, hotkey=hotkey, event=event, **(plain | fields))  # type: ignore[arg-type]
     state.segments[name] = segment
+    state.chains.setdefault(hotkey, []).append(name)
     state.count = max(state.count, event + 1)
     return segment
 
@@ -64,7 +65,7 @@ def see(state: RunState, validator: str, *, block: int, count: int) -> None:
     """The validator countersigns a head."""
     root = digest(f"head {count}".encode())
     state.seen.setdefault(validator, []).append(
-        Seen(version=1, run_id=state.config.run_id, validator=validator, root=root, count=count, block=block)
+        Seen(version=WIRE_VERSION, run_id=state.config.run_id, validator=validator, root=root, count=count, block=block)
     )
 
 
@@ -84,7 +85,7 @@ def judged(
 ) -> Verdict:
     """A verdict, taken into the state as the fold would."""
     made = Verdict(
-        version=1,
+        version=WIRE_VERSION,
         run_id=state.config.run_id,
         validator=validator,
         segment=segment.id,
@@ -105,4 +106,5 @@ def judged(
     state.count = max(state.count, event + 1)
     if segment.upheld_event is None and state.stands(segment):
         segment.upheld_event = event
+        state.voided[segment.hotkey] = event
     return made

@@ -1,7 +1,8 @@
 """A run in memory: one miner per stage in one lane, their frames and states, and the ledger that tells of them.
 
 Miners work in 1F1B order, as real ones do, through the hooks of a cheat; the ledger is folded from real events. There
-are no keys: signatures are made up, because the fold does not check them.
+are no keys: a delivery is signed as `template.fake` would for a hotkey of this name, and other signatures are made up,
+because the fold does not check them.
 """
 
 import itertools
@@ -11,10 +12,11 @@ import msgspec
 import numpy as np
 import torch
 
+from subnet.audit.case import Lines
 from subnet.audit.draw import draw_seed
 from subnet.audit.evidence import Chunk, Evidence, Needed, needed
 from subnet.audit.judge import Judgement, audit
-from subnet.audit.tensors import frame_header, make_frame, read_frame, tokens_digest
+from subnet.audit.tensors import frame_bytes, frame_header, make_frame, read_frame, tokens_digest
 from subnet.canonical import canonical, digest
 from subnet.cheats.base import Cheat
 from subnet.config import ModelConfig, RunConfig
@@ -40,12 +42,17 @@ from subnet.merge.outer import outer_step
 from subnet.stage.layout import PublicState, public_to_bytes
 from subnet.stage.pipeline import Action, one_forward_one_backward
 from subnet.stage.state import Replica
+from subnet.wire.delivery import Key, deliver_target, inbound, make_line
 from subnet.wire.merkle import chunk_proof, chunk_span, merkle_root
-from subnet.wire.messages import Free, Join, Message, Plan, Receipt, Signed, Wiring, Work
+from subnet.wire.messages import WIRE_VERSION, Free, Join, Message, Plan, Receipt, Signed, Wiring, Work
+from template.auth import request_bytes
+from template.fake.keys import FakeVerifier, fake_signature
 from tests.model.tiny import tiny_model, tiny_run
 
 VALIDATORS = ("validator-a", "validator-b")
 CORPUS_DIGEST = "c0" * 32
+VERIFIER = FakeVerifier("validator-a")
+NONCE = 7
 SEED = draw_seed("run", "root", "hash", VALIDATORS[0])
 
 
@@ -76,6 +83,8 @@ class Miner:
         self.hotkey, self.stage, self.cheat = f"miner-{stage}", stage, cheat
         self.replica = Replica(run, stage)
         self.received: dict[str, bytes] = {}
+        self.lines: dict[Key, bytes] = {}  # what its senders signed
+        self.deliveries: dict[str, bytes] = {}
         self.states: dict[str, bytes] = {}
         self.contribution = b""
         self.head, self.steps, self.since_root = "", 0, 0
@@ -124,7 +133,7 @@ class Lane:
             self.say(
                 miner.hotkey,
                 Join(
-                    version=1,
+                    version=WIRE_VERSION,
                     run_id=self.run.run_id,
                     hotkey=miner.hotkey,
                     address="",
@@ -178,7 +187,7 @@ class Lane:
         wiring = self.say(
             "orchestrator",
             Wiring(
-                version=1,
+                version=WIRE_VERSION,
                 run_id=self.run.run_id,
                 round=number,
                 step=step,
@@ -190,7 +199,7 @@ class Lane:
             ),
         )
         plan = Plan(
-            version=1,
+            version=WIRE_VERSION,
             run_id=self.run.run_id,
             round=number,
             step=step,
@@ -253,8 +262,13 @@ class Lane:
     def _give(self, miner: Miner, to: int, plan: Plan, index: int, kind: str, values: torch.Tensor) -> str:
         header = frame_header(self.run, round=plan.round, step=plan.step, microbatch=index, kind=kind)
         data = make_frame(header, values.numpy())
-        self.miners[to].received[digest(data)] = data
+        self.deliver(miner, self.miners[to], (plan.round, plan.step, index, kind), data)
         return digest(data)
+
+    def deliver(self, sender: Miner, receiver: Miner, key: Key, data: bytes) -> None:
+        """Give a neighbour a frame, under the sender's signature."""
+        receiver.received[digest(data)] = data
+        receiver.lines[key] = signed_line(self.run, key, digest(data), sender=sender.hotkey, receiver=receiver.hotkey)
 
     def _take(self, miner: Miner, plan: Plan, index: int, kind: str, name: str) -> torch.Tensor:
         header = frame_header(self.run, round=plan.round, step=plan.step, microbatch=index, kind=kind)
@@ -269,20 +283,20 @@ class Lane:
         if miner.since_root == self.run.train.segment_steps:
             root, miner.since_root = self._commit(miner), 0
         work = tuple(_work(index, record) for index, record in done.items())
-        self._sign(
+        receipt = _receipt(
             miner,
-            _receipt(
-                miner,
-                self.run,
-                kind="step",
-                round=plan.round,
-                step=plan.step,
-                plan=plan_digest,
-                work=work,
-                gradient_norm=gradient_norm,
-                state_root=root,
-            ),
+            self.run,
+            kind="step",
+            round=plan.round,
+            step=plan.step,
+            plan=plan_digest,
+            work=work,
+            gradient_norm=gradient_norm,
+            state_root=root,
         )
+        lines = b"".join(miner.lines[key] for key, _ in inbound(receipt))
+        miner.deliveries[digest(lines)] = lines
+        self._sign(miner, msgspec.structs.replace(receipt, deliveries=digest(lines) if lines else ""))
 
     def _commit(self, miner: Miner) -> str:
         data = self.alter.get(miner.stage, bytes)(miner.replica.commit())
@@ -334,17 +348,29 @@ class Lane:
             public=self.public.get(need.public_root),
             start=owner.states.get(need.start_root),
             frames=frames,
+            deliveries={lines.name: self.shown(lines) for lines in need.deliveries},
             chunks={index: chunk_of(end, index) for index in need.chunks},
         )
+
+    def shown(self, lines: Lines) -> bytes:
+        """The signed deliveries that a miner shows."""
+        return next(miner.deliveries[lines.name] for miner in self.miners if miner.hotkey == lines.holder)
 
     def judge(self, segment: Segment, *, seed: bytes = SEED) -> Judgement:
         """Audit a segment with all the evidence there is."""
         need = needed(self.state, segment, seed=seed)
-        return audit(need, self.evidence(need), self.run, corpus=self.corpus, refused=False)
+        return audit(need, self.evidence(need), self.run, corpus=self.corpus, verifier=VERIFIER, refused=False)
 
     def judgements(self, stage: int) -> list[Judgement]:
         """Audit every segment of a stage."""
         return [self.judge(segment) for segment in self.segments(stage)]
+
+
+def signed_line(run: RunConfig, key: Key, name: str, *, sender: str, receiver: str) -> bytes:
+    """What the sender signs when it delivers a frame of this digest."""
+    target = deliver_target(run.run_id, key, name, frame_bytes(run))
+    signed = request_bytes("POST", target, nonce_ns=NONCE, sender=sender, receiver=receiver)
+    return make_line(NONCE, fake_signature(sender, signed).hex())
 
 
 def chunk_of(data: bytes, index: int) -> Chunk:
@@ -379,7 +405,7 @@ def _receipt(miner: Miner, run: RunConfig, **stated: object) -> Receipt:
     )
     filled = empty | stated
     return Receipt(
-        version=1,
+        version=WIRE_VERSION,
         run_id=run.run_id,
         hotkey=miner.hotkey,
         stage=miner.stage,

@@ -11,7 +11,7 @@ from subnet.canonical import canonical, digest
 from subnet.cheats.base import Cheat
 from subnet.merge.contribution import norm, read_contribution
 from subnet.wire.messages import Receipt, Work
-from tests.audit.lane import SEED, Lane, chunk_of, lane_run, reasons
+from tests.audit.lane import SEED, VERIFIER, Lane, chunk_of, lane_run, reasons
 from tests.model.tiny import tiny_model
 
 pytestmark = pytest.mark.flow
@@ -33,7 +33,7 @@ def ready(lane: Lane, stage: int, number: int = 0):
 
 
 def judge_with(lane: Lane, need, evidence, *, refused: bool = False):
-    return audit(need, evidence, lane.run, corpus=lane.corpus, refused=refused)
+    return audit(need, evidence, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=refused)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])

@@ -3,7 +3,7 @@
 from subnet.canonical import canonical
 from subnet.incentive.leaderboard import audited_frac, audits, rounds, rows
 from subnet.ledger.state import RoundStats
-from subnet.wire.messages import Checkpoint, Draw
+from subnet.wire.messages import WIRE_VERSION, Checkpoint, Draw
 from tests.audit.histories import add_segment, audit_run, history, judged
 from tests.incentive.views import view_of
 
@@ -93,7 +93,7 @@ def test_rounds_give_rates_and_losses_per_token():
     )
     state.rounds[1] = RoundStats(round=1, begun_ms=5000)
     state.time_ms = 7000
-    state.checkpoints[1] = Checkpoint(version=1, run_id="r", round=1, heldout_loss=1.5, files=(), time_ms=0)
+    state.checkpoints[1] = Checkpoint(version=WIRE_VERSION, run_id="r", round=1, heldout_loss=1.5, files=(), time_ms=0)
     first, second = rounds(state)
     assert (first.train_loss, first.heldout_loss, first.seconds, first.tokens_per_s) == (2.0, 1.5, 4.0, 100.0)
     assert (second.train_loss, second.heldout_loss, second.seconds, second.tokens_per_s) == (None, None, 2.0, 0.0)

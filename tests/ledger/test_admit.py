@@ -253,9 +253,9 @@ def test_only_the_orchestrator_s_key_publishes_each_merged_round_once_with_a_fin
 
 def test_a_wire_version_of_another_time_is_refused() -> None:
     with pytest.raises(
-        MessageError, match=f"expected a leave of wire version {WIRE_VERSION}, found 2; update the older"
+        MessageError, match=f"expected a leave of wire version {WIRE_VERSION}, found 3; update the older"
     ):
-        Leave(version=2, run_id="0" * 64, hotkey="x", time_ms=0)
+        Leave(version=3, run_id="0" * 64, hotkey="x", time_ms=0)
 
 
 @pytest.mark.parametrize(

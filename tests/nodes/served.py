@@ -24,7 +24,7 @@ from subnet.nodes.inbox import Key, header_of
 from subnet.nodes.miner import Miner
 from subnet.nodes.miner_routes import deliver_target
 from subnet.nodes.orchestrator import Orchestrator, Start
-from subnet.wire.messages import Leave, Message, Plan, Signed, make_signed
+from subnet.wire.messages import WIRE_VERSION, Leave, Message, Plan, Signed, make_signed
 from template.auth import NonceStore, Signer
 from template.fake.chain import FakeChain, FakeNetwork
 from template.fake.keys import FakeSigner, FakeVerifier
@@ -208,7 +208,7 @@ def served_miner(tmp_path: Path, *, stages: int = 2, stage: int = 1, nonces: Non
     )
     names = {stage - 1: "before", stage: "me", stage + 1: "after"}
     plan = Plan(
-        version=1,
+        version=WIRE_VERSION,
         run_id=run.run_id,
         round=0,
         step=3,

@@ -70,6 +70,7 @@ def messages() -> dict[str, Message]:
         "plan": named("plan"),
         "previous": named("previous"),
         "work": (work,),
+        "deliveries": named("deliveries"),
         "gradient_norm": 0.1,
         "replica_steps": 27,
         "state_root": named("state"),

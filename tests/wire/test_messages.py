@@ -52,7 +52,7 @@ def test_every_kind_has_a_vector() -> None:
 
 
 def test_the_version_of_the_vectors_is_the_wire_s() -> None:
-    assert {json.loads(vector["body"])["version"] for vector in vectors().values()} == {WIRE_VERSION} == {1}
+    assert {json.loads(vector["body"])["version"] for vector in vectors().values()} == {WIRE_VERSION} == {2}
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
@@ -124,8 +124,8 @@ def test_a_field_more_or_less_is_refused(kind: str) -> None:
 @pytest.mark.parametrize("kind", KIND_NAMES)
 def test_another_wire_version_is_refused_in_one_sentence(kind: str) -> None:
     values = json.loads(vectors()[kind]["body"])
-    with pytest.raises(MessageError, match=f"expected a {kind} of wire version 1, found 2; update the older side"):
-        parse(canonical({**values, "version": 2}), KINDS[kind])
+    with pytest.raises(MessageError, match=f"expected a {kind} of wire version {WIRE_VERSION}, found 3; update the older side"):
+        parse(canonical({**values, "version": 3}), KINDS[kind])
 
 
 def test_a_number_for_text_and_text_for_a_number_are_refused() -> None:
