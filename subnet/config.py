@@ -16,6 +16,8 @@ from subnet.errors import ConfigError
 
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
 CODECS = ("none", "bf16")
+DTYPES = ("float32", "bfloat16")
+OPTIMIZERS = ("adamw", "muon")
 
 
 def _require(holds: bool, sentence: str) -> None:
@@ -75,7 +77,11 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The inner loop: microbatches, steps, segments, rounds, AdamW, and the pinned numerics."""
+    """The inner loop: microbatches, steps, segments, rounds, the inner optimizer, and the pinned numerics.
+
+    dtype, attention and the microbatch's shape make the class within which honest work repeats. Parameters, moments
+    and everything on the wire are float32 in every class.
+    """
 
     microbatch_sequences: int  # sequences per microbatch
     microbatches_per_step: int  # microbatches of one lane per step
@@ -89,16 +95,21 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     weight_decay: float
     warmup_steps: int  # of a linear warm-up of lr over the run's global steps
     max_grad_norm: float  # each stage clips its own gradient norm to this
-    dtype: str  # compute dtype; "float32"
+    dtype: str  # compute dtype: "float32", or "bfloat16" for the matrix products
     attention: str  # "sdpa" or "eager"
+    optimizer: str = "adamw"  # or "muon" for the blocks' matrices, with AdamW for the rest
 
     def __post_init__(self) -> None:
         for name in ("microbatch_sequences", "microbatches_per_step", "steps_per_round", "segment_steps", "rounds"):
             value = getattr(self, name)
             _require(value >= 1, f"expected {name} of at least 1, found {value}; raise it")
         _require(
-            self.dtype == "float32",
-            f"expected the compute dtype float32, found {self.dtype!r}; bfloat16 runs are not calibrated yet",
+            self.dtype in DTYPES,
+            f"expected the compute dtype {' or '.join(DTYPES)}, found {self.dtype!r}; choose one of these",
+        )
+        _require(
+            self.optimizer in OPTIMIZERS,
+            f"expected the optimizer {' or '.join(OPTIMIZERS)}, found {self.optimizer!r}; choose one of these",
         )
         _require(
             self.attention in ("sdpa", "eager"),

@@ -1,4 +1,4 @@
-"""The inner optimizer: AdamW in a fixed order of operations, clipping, and the learning rate.
+"""The inner optimizers: AdamW and Muon in a fixed order of operations, clipping, and the learning rate.
 
 One implementation per machine class repeats bit for bit: no foreach, no fused kernels. Decay acts on matrices, not
 on norms and biases. Knows parameters by name; does not know stages, rounds or bytes.
@@ -10,13 +10,20 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from jaxtyping import Float32
 from torch import Tensor, nn
 
 from subnet.config import TrainConfig
 from subnet.errors import InputError
+from subnet.model.shapes import BLOCKS
 from subnet.stage.layout import Moments, StateLayout
 
 FINAL_LR_FRAC = 0.1  # where the cosine ends
+MUON_MOMENTUM = 0.95
+MUON_RMS = 0.2  # of an update's elements per learning rate: AdamW's, so that one lr and decay serve both
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # steepest at zero; singular values end near 1, not at it
+NEWTON_SCHULZ_STEPS = 5
+NEWTON_SCHULZ_EPS = 1e-7
 
 
 @runtime_checkable
@@ -24,13 +31,13 @@ class InnerOptimizer(Protocol):
     """What a replica needs of its inner optimizer."""
 
     def step(self, lr: float) -> None:
-        """Take one step with the gradients as they are."""
+        """Take one step with the gradients as they are; a parameter without gradient counts as gradient zero."""
 
     def moments(self) -> Moments:
         """A copy of the memory in the layout's order."""
 
     def load(self, moments: Moments) -> None:
-        """Replace the memory."""
+        """Replace the memory. Raises EvidenceError on another length or dtype."""
 
 
 class AdamW:
@@ -39,48 +46,139 @@ class AdamW:
     def __init__(self, train: TrainConfig, layout: StateLayout, parameters: Mapping[str, nn.Parameter]) -> None:
         self._layout = layout
         self._parameters = parameters
-        matrices = [parameter for parameter in parameters.values() if parameter.ndim >= 2]
-        vectors = [parameter for parameter in parameters.values() if parameter.ndim < 2]
-        self._torch = torch.optim.AdamW(
-            [{"params": matrices, "weight_decay": train.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
-            lr=train.lr,
-            betas=(train.beta1, train.beta2),
-            eps=train.eps,
-            foreach=False,
-            fused=False,
-        )
+        self._torch = _torch_adamw(train, parameters)
         self._step = 0
         self.load(layout.zeros())
 
     def step(self, lr: float) -> None:
-        """Take one step with the gradients as they are; a parameter without gradient counts as gradient zero."""
-        for group in self._torch.param_groups:
-            group["lr"] = lr
-        for parameter in self._parameters.values():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        self._torch.step()
+        """Take one step."""
+        _fill(self._parameters)
+        _torch_step(self._torch, lr)
         self._step += 1
 
     def moments(self) -> Moments:
-        """A copy of the memory in the layout's order."""
-        return Moments(exp_avg=self._joined("exp_avg"), exp_avg_sq=self._joined("exp_avg_sq"), step=self._step)
-
-    def _joined(self, key: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        return self._layout.join(
-            {name: self._torch.state[parameter][key].numpy() for name, parameter in self._parameters.items()}
+        """A copy of the memory."""
+        state = {name: self._torch.state[parameter] for name, parameter in self._parameters.items()}
+        exp_avg, exp_avg_sq = (
+            self._layout.join({name: kept[key].numpy() for name, kept in state.items()})
+            for key in ("exp_avg", "exp_avg_sq")
         )
+        return Moments(exp_avg=exp_avg, exp_avg_sq=exp_avg_sq, step=self._step)
 
     def load(self, moments: Moments) -> None:
-        """Replace the memory. Raises EvidenceError on another length or dtype."""
-        exp_avg, exp_avg_sq = self._layout.split(moments.exp_avg), self._layout.split(moments.exp_avg_sq)
-        for name, parameter in self._parameters.items():
-            self._torch.state[parameter] = {
-                "step": torch.tensor(float(moments.step), dtype=torch.float32),
-                "exp_avg": torch.from_numpy(np.array(exp_avg[name])),
-                "exp_avg_sq": torch.from_numpy(np.array(exp_avg_sq[name])),
-            }
+        """Replace the memory."""
+        _torch_load(self._torch, self._layout, self._parameters, moments)
         self._step = moments.step
+
+
+class Muon:
+    """Muon for the matrices of the blocks, AdamW for the embedding, the head, norms and biases.
+
+    Momentum, made orthogonal (Jordan et al. 2024, kellerjordan.github.io/posts/muon), times 0.2 sqrt(larger side) so
+    that an update is as large as AdamW's (Moonshot, arXiv 2502.16982). In float32 throughout: torch.optim.Muon rounds
+    to bfloat16, which two machines do not repeat. A matrix keeps its momentum where AdamW has the first moment; its
+    second moment is zero, whatever was loaded.
+    """
+
+    def __init__(self, train: TrainConfig, layout: StateLayout, parameters: Mapping[str, nn.Parameter]) -> None:
+        self._layout = layout
+        self._parameters = parameters
+        self._decay = train.weight_decay
+        hidden = {name for name, parameter in parameters.items() if name.startswith(BLOCKS) and parameter.ndim == 2}
+        self._hidden = {name: parameter for name, parameter in parameters.items() if name in hidden}
+        self._rest = {name: parameter for name, parameter in parameters.items() if name not in hidden}
+        self._momentum: dict[str, Tensor] = {}
+        self._torch = _torch_adamw(train, self._rest) if self._rest else None
+        self._step = 0
+        self.load(layout.zeros())
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """Take one step."""
+        _fill(self._parameters)
+        if self._torch is not None:
+            _torch_step(self._torch, lr)
+        for name, matrix in self._hidden.items():
+            assert matrix.grad is not None
+            momentum = self._momentum[name].lerp_(matrix.grad, 1 - MUON_MOMENTUM)
+            update = orthogonal(matrix.grad.lerp(momentum, MUON_MOMENTUM))  # Nesterov's look ahead
+            matrix.mul_(1 - lr * self._decay)
+            matrix.add_(update, alpha=-lr * MUON_RMS * math.sqrt(max(matrix.shape)))
+        self._step += 1
+
+    def moments(self) -> Moments:
+        """A copy of the memory."""
+        rest = {name: self._torch.state[parameter] for name, parameter in self._rest.items()} if self._torch else {}
+        first = self._momentum | {name: kept["exp_avg"] for name, kept in rest.items()}
+        second = {name: torch.zeros_like(matrix) for name, matrix in self._momentum.items()}
+        second |= {name: kept["exp_avg_sq"] for name, kept in rest.items()}
+        exp_avg, exp_avg_sq = (
+            self._layout.join({name: tensor.numpy() for name, tensor in moment.items()}) for moment in (first, second)
+        )
+        return Moments(exp_avg=exp_avg, exp_avg_sq=exp_avg_sq, step=self._step)
+
+    def load(self, moments: Moments) -> None:
+        """Replace the memory."""
+        if self._torch is not None:
+            _torch_load(self._torch, self._layout, self._rest, moments)
+        exp_avg = self._layout.split(moments.exp_avg)
+        self._momentum = {name: torch.from_numpy(np.array(exp_avg[name])) for name in self._hidden}
+        self._step = moments.step
+
+
+def make_optimizer(train: TrainConfig, layout: StateLayout, parameters: Mapping[str, nn.Parameter]) -> InnerOptimizer:
+    """The run's inner optimizer over a stage's parameters, with an empty memory."""
+    kind = Muon if train.optimizer == "muon" else AdamW
+    return kind(train, layout, parameters)
+
+
+def orthogonal(matrix: Float32[Tensor, "rows columns"]) -> Float32[Tensor, "rows columns"]:
+    """The matrix with its singular values pushed to about 1, by five quintic Newton-Schulz iterations in float32."""
+    a, b, c = NEWTON_SCHULZ
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix  # the Gram matrix is the smaller one
+    x = x / torch.linalg.vector_norm(x).clamp(min=NEWTON_SCHULZ_EPS)
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
+
+
+def _fill(parameters: Mapping[str, nn.Parameter]) -> None:
+    for parameter in parameters.values():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+def _torch_adamw(train: TrainConfig, parameters: Mapping[str, nn.Parameter]) -> torch.optim.AdamW:
+    matrices = [parameter for parameter in parameters.values() if parameter.ndim >= 2]
+    vectors = [parameter for parameter in parameters.values() if parameter.ndim < 2]
+    return torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": train.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+        lr=train.lr,
+        betas=(train.beta1, train.beta2),
+        eps=train.eps,
+        foreach=False,
+        fused=False,
+    )
+
+
+def _torch_step(optimizer: torch.optim.AdamW, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+
+
+def _torch_load(
+    optimizer: torch.optim.AdamW, layout: StateLayout, parameters: Mapping[str, nn.Parameter], moments: Moments
+) -> None:
+    exp_avg, exp_avg_sq = layout.split(moments.exp_avg), layout.split(moments.exp_avg_sq)
+    for name, parameter in parameters.items():
+        optimizer.state[parameter] = {
+            "step": torch.tensor(float(moments.step), dtype=torch.float32),
+            "exp_avg": torch.from_numpy(np.array(exp_avg[name])),
+            "exp_avg_sq": torch.from_numpy(np.array(exp_avg_sq[name])),
+        }
 
 
 def learning_rate(train: TrainConfig, global_step: int) -> float:

@@ -4,6 +4,9 @@ Owns the trajectory of one miner's copy of a stage. The bytes themselves are lai
 which needs no torch; its names can be imported from either. Does not know rounds, merges or who else holds the stage.
 """
 
+import numpy as np
+import torch
+
 from subnet.config import RunConfig
 from subnet.stage.layout import (
     Flat,
@@ -16,7 +19,7 @@ from subnet.stage.layout import (
     state_from_bytes,
     state_to_bytes,
 )
-from subnet.stage.optim import AdamW, InnerOptimizer, inner_step, learning_rate
+from subnet.stage.optim import InnerOptimizer, inner_step, learning_rate, make_optimizer
 from subnet.stage.stage import Stage
 
 __all__ = [
@@ -34,13 +37,19 @@ __all__ = [
 
 
 class Replica:
-    """One miner's copy of stage `index`: starts at the run's initial parameters with zero moments."""
+    """One miner's copy of stage `index`: starts at these parameters, or the run's initial ones, with zero moments."""
 
-    def __init__(self, run: RunConfig, index: int) -> None:
+    def __init__(self, run: RunConfig, index: int, *, parameters: Flat | None = None, recompute: bool = False) -> None:
+        """recompute: spare memory for a third more work; see `Stage`. Raises EvidenceError on parameters of another
+        length or dtype."""
         self._train = run.train
-        self.stage = Stage(run, index)
+        tensors = None
+        if parameters is not None:
+            views = StateLayout(run, index).split(parameters)
+            tensors = {name: torch.from_numpy(np.array(value)) for name, value in views.items()}
+        self.stage = Stage(run, index, tensors, recompute=recompute)
         self.layout = self.stage.layout
-        self.optimizer: InnerOptimizer = AdamW(run.train, self.layout, self.stage.parameters)
+        self.optimizer: InnerOptimizer = make_optimizer(run.train, self.layout, self.stage.parameters)
 
     def start(self, parameters: Flat, moments: Moments | None = None) -> None:
         """Begin at public parameters, with the moments of the previous segment, or zeros (a joiner)."""

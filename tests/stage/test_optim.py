@@ -1,4 +1,4 @@
-"""The inner step against AdamW written out, clipping, and the learning rate."""
+"""The inner step against AdamW and Muon written out, clipping, and the learning rate."""
 
 import math
 
@@ -9,11 +9,14 @@ import torch
 
 from subnet.config import TrainConfig
 from subnet.errors import InputError
-from subnet.stage.optim import AdamW, gradient_norm, inner_step, learning_rate
+from subnet.model.shapes import BLOCKS
+from subnet.stage.layout import Moments
+from subnet.stage.optim import AdamW, Muon, gradient_norm, inner_step, learning_rate, make_optimizer, orthogonal
 from subnet.stage.stage import Stage
 from tests.model.tiny import tiny_microbatches, tiny_run
 
 TRAIN = tiny_run().train
+both = pytest.mark.parametrize("kind", [AdamW, Muon])
 
 
 def worked_stage(scale: float = 1.0) -> Stage:
@@ -46,11 +49,100 @@ def test_the_inner_step_is_adamw_without_decay_of_norms() -> None:
     assert optimizer.moments().step == 10
 
 
-def test_the_step_repeats_bit_for_bit() -> None:
+def orthogonalised(matrix: np.ndarray) -> np.ndarray:
+    """Five Newton-Schulz iterations, x -> a x + b (x x') x + c (x x')^2 x, as in the post, in float64."""
+    x = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    x = x / np.linalg.norm(x)
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x - 4.7750 * gram @ x + 2.0315 * gram @ gram @ x
+    return x if matrix.shape[0] <= matrix.shape[1] else x.T
+
+
+def test_the_inner_step_is_muon_for_the_blocks_and_adamw_for_the_rest() -> None:
+    """Five steps with gradients that turn their sign once, against the formulas in float64."""
+    stage = worked_stage()
+    muon = Muon(TRAIN, stage.layout, stage.parameters)
+    expected = {name: p.detach().double().numpy().copy() for name, p in stage.parameters.items()}
+    gradients = {name: p.grad.double().numpy().copy() for name, p in stage.parameters.items()}
+    first = {name: np.zeros_like(gradient) for name, gradient in gradients.items()}
+    second = {name: np.zeros_like(gradient) for name, gradient in gradients.items()}
+    hidden = [name for name in gradients if name.startswith(BLOCKS) and gradients[name].ndim == 2]
+    assert len(hidden) == 4 * 7
+    for step in range(1, 6):
+        sign = -1.0 if step == 3 else 1.0
+        for name, parameter in stage.parameters.items():
+            parameter.grad = torch.from_numpy(sign * gradients[name]).float()
+        inner_step(stage.parameters, muon, lr=0.01, max_grad_norm=0.0)
+        for name, gradient in gradients.items():
+            g = sign * gradient
+            decay = 1 - 0.01 * (TRAIN.weight_decay if g.ndim == 2 else 0.0)
+            if name in hidden:
+                first[name] = 0.95 * first[name] + 0.05 * g
+                update = orthogonalised(0.05 * g + 0.95 * first[name])
+                expected[name] = expected[name] * decay - 0.01 * 0.2 * np.sqrt(max(g.shape)) * update
+            else:
+                first[name] = TRAIN.beta1 * first[name] + (1 - TRAIN.beta1) * g
+                second[name] = TRAIN.beta2 * second[name] + (1 - TRAIN.beta2) * g**2
+                mean, square = first[name] / (1 - TRAIN.beta1**step), second[name] / (1 - TRAIN.beta2**step)
+                expected[name] = expected[name] * decay - 0.01 * mean / (np.sqrt(square) + TRAIN.eps)
+    for name, parameter in stage.parameters.items():
+        np.testing.assert_allclose(parameter.detach().numpy(), expected[name], atol=5e-6, err_msg=name)
+    moments = muon.moments()
+    assert moments.step == 5
+    for name, value in stage.layout.split(moments.exp_avg).items():
+        np.testing.assert_allclose(value, first[name], rtol=1e-4, atol=1e-8, err_msg=name)
+    for name, value in stage.layout.split(moments.exp_avg_sq).items():
+        assert value.any() == (name not in hidden), name
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 24), (24, 8)])
+def test_an_orthogonal_update_has_singular_values_near_one(shape: tuple[int, int]) -> None:
+    matrix = torch.from_numpy(np.random.default_rng(2).normal(size=shape)).float()
+    singular = torch.linalg.svdvals(orthogonal(1e-3 * matrix))
+    assert float(singular.min()) > 0.6 and float(singular.max()) < 1.3
+    assert not orthogonal(torch.zeros(shape)).any()
+
+
+def test_an_update_of_muon_is_as_large_as_one_of_adamw() -> None:
+    """So the run's learning rate serves both: 0.2 per element and learning rate (a square matrix's, of full rank)."""
+    stage = Stage(tiny_run(stages=1), 0)
+    name = "model.layers.0.self_attn.o_proj.weight"
+    matrix = stage.parameters[name]
+    before = matrix.detach().clone()
+    matrix.grad = torch.from_numpy(np.random.default_rng(2).normal(size=matrix.shape)).float()
+    train = msgspec.structs.replace(TRAIN, weight_decay=0.0)
+    Muon(train, stage.layout, stage.parameters).step(0.01)
+    assert float((matrix.detach() - before).square().mean().sqrt()) == pytest.approx(0.002, rel=0.2)
+
+
+def test_the_run_chooses_its_optimizer() -> None:
+    stage = Stage(tiny_run(), 0)
+    chosen = [
+        make_optimizer(msgspec.structs.replace(TRAIN, optimizer=name), stage.layout, stage.parameters)
+        for name in ("adamw", "muon")
+    ]
+    assert [type(optimizer) for optimizer in chosen] == [AdamW, Muon]
+
+
+def test_a_second_moment_that_muon_does_not_have_is_not_kept() -> None:
+    """A state that claims one is another state: it is compared with zero."""
+    stage = Stage(tiny_run(), 0)
+    muon = Muon(TRAIN, stage.layout, stage.parameters)
+    ones = np.ones(stage.layout.num_parameters, dtype=np.float32)
+    muon.load(Moments(exp_avg=ones, exp_avg_sq=ones, step=3))
+    moments = muon.moments()
+    assert moments.exp_avg.all() and moments.step == 3
+    for name, value in stage.layout.split(moments.exp_avg_sq).items():
+        assert value.any() == (not name.startswith(BLOCKS) or value.ndim < 2), name
+
+
+@both
+def test_the_step_repeats_bit_for_bit(kind: type[AdamW] | type[Muon]) -> None:
     states = []
     for _ in range(2):
         stage = worked_stage()
-        optimizer = AdamW(TRAIN, stage.layout, stage.parameters)
+        optimizer = kind(TRAIN, stage.layout, stage.parameters)
         norm = inner_step(stage.parameters, optimizer, lr=0.01, max_grad_norm=1.0)
         states.append((norm, stage.parameters_flat().tobytes(), optimizer.moments().exp_avg_sq.tobytes()))
     assert states[0] == states[1]
@@ -73,10 +165,11 @@ def test_gradients_below_the_limit_are_left_as_they_are() -> None:
     assert gradient_norm(stage.parameters) == norm
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+@both
+def test_a_gradient_that_is_not_finite_changes_nothing(kind: type[AdamW] | type[Muon]) -> None:
     stage = worked_stage()
     next(iter(stage.parameters.values())).grad[0, 0] = math.inf
-    optimizer = AdamW(TRAIN, stage.layout, stage.parameters)
+    optimizer = kind(TRAIN, stage.layout, stage.parameters)
     before = stage.parameters_flat().tobytes()
     with pytest.raises(InputError, match="expected a finite gradient norm, found inf"):
         inner_step(stage.parameters, optimizer, lr=0.01, max_grad_norm=1.0)
@@ -84,11 +177,12 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
     assert optimizer.moments().step == 0
 
 
-def test_a_step_without_any_gradient_only_decays() -> None:
+@both
+def test_a_step_without_any_gradient_only_decays(kind: type[AdamW] | type[Muon]) -> None:
     """A lane whose microbatches were all dropped still steps: the receipt chain has no holes."""
     stage = Stage(tiny_run(), 0)
     before = stage.parameters_flat()
-    norm = inner_step(stage.parameters, AdamW(TRAIN, stage.layout, stage.parameters), lr=0.01, max_grad_norm=1.0)
+    norm = inner_step(stage.parameters, kind(TRAIN, stage.layout, stage.parameters), lr=0.01, max_grad_norm=1.0)
     assert norm == 0.0
     np.testing.assert_allclose(stage.parameters_flat(), before, rtol=1.1 * 0.01 * TRAIN.weight_decay)
 

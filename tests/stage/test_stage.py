@@ -1,9 +1,11 @@
 """The invariant `stages_equal_the_model`, and what a stage keeps and forgets."""
 
+import msgspec
 import pytest
 import torch
 import transformers
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from subnet.config import RunConfig
 from subnet.stage.pipeline import one_forward_one_backward
@@ -25,9 +27,11 @@ kinds = pytest.mark.parametrize(
 )
 
 
-def train_in_stages(run: RunConfig, microbatches: list[tuple[Tensor, Tensor]]) -> tuple[float, dict[str, Tensor]]:
+def train_in_stages(
+    run: RunConfig, microbatches: list[tuple[Tensor, Tensor]], *, recompute: bool = False
+) -> tuple[float, dict[str, Tensor]]:
     """One microbatch after the other through all stages: the mean loss, and all gradients by name."""
-    chain = [Stage(run, index) for index in range(run.stages)]
+    chain = [Stage(run, index, recompute=recompute) for index in range(run.stages)]
     planned = sum(labels.numel() for _, labels in microbatches)
     losses = []
     for number, (tokens, labels) in enumerate(microbatches):
@@ -42,14 +46,20 @@ def train_in_stages(run: RunConfig, microbatches: list[tuple[Tensor, Tensor]]) -
     return sum(losses) / planned, {name: p.grad for stage in chain for name, p in stage.parameters.items()}
 
 
+def in_bfloat16(run: RunConfig) -> RunConfig:
+    """The same run with matrix products in bfloat16."""
+    return msgspec.structs.replace(run, train=msgspec.structs.replace(run.train, dtype="bfloat16"))
+
+
 def train_whole(
-    model: transformers.PreTrainedModel, microbatches: list[tuple[Tensor, Tensor]]
+    model: transformers.PreTrainedModel, microbatches: list[tuple[Tensor, Tensor]], *, bfloat16: bool = False
 ) -> tuple[float, dict[str, Tensor]]:
     """The same by transformers alone: all microbatches as one batch."""
     tokens, labels = (torch.cat(part) for part in zip(*microbatches, strict=True))
-    loss = model(
-        input_ids=tokens, labels=labels, shift_labels=labels, num_items_in_batch=labels.numel(), use_cache=False
-    ).loss
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+        loss = model(
+            input_ids=tokens, labels=labels, shift_labels=labels, num_items_in_batch=labels.numel(), use_cache=False
+        ).loss
     loss.backward()
     return float(loss.detach()), {name: p.grad for name, p in model.named_parameters()}
 
@@ -92,6 +102,71 @@ def test_stages_equal_the_model_over_many_microbatches(
     gradients = with_tied_gradients(gradients, expected)
     assert gradients.keys() == expected.keys()
     assert max(float((gradients[name] - expected[name]).abs().max()) for name in expected) <= 1e-5
+
+
+@cuts
+@kinds
+def test_stages_equal_the_model_in_bfloat16(architecture: str, tied: bool, attention: str, stages: int) -> None:
+    """The stream between two blocks is float32 and the rest is rounded alike, so here too bit for bit."""
+    run = in_bfloat16(tiny_run(tiny_model(architecture, tie_word_embeddings=tied), stages=stages, attention=attention))
+    microbatches = tiny_microbatches(1)
+    expected_loss, expected = train_whole(whole_model(run, tied=tied), microbatches, bfloat16=True)
+    loss, gradients = train_in_stages(run, microbatches)
+    assert torch.tensor(loss, dtype=torch.float32) == torch.tensor(expected_loss, dtype=torch.float32)
+    gradients = with_tied_gradients(gradients, expected)
+    assert [name for name in expected if not torch.equal(gradients[name], expected[name])] == []
+    assert {gradient.dtype for gradient in gradients.values()} == {torch.float32}
+
+
+def test_bfloat16_rounds_what_is_computed_and_not_what_is_kept() -> None:
+    """Another loss than float32's, by about a rounding; parameters, activations and gradients stay float32."""
+    run = in_bfloat16(tiny_run())
+    tokens, labels = tiny_microbatches(1)[0]
+    exact, rounded = Stage(tiny_run(), 0).forward(0, tokens), Stage(run, 0).forward(0, tokens)
+    assert exact.dtype == rounded.dtype == torch.float32
+    assert 1e-5 < float((exact - rounded).norm() / exact.norm()) < 2e-2
+    last = Stage(run, 1)
+    last.loss(0, rounded, labels)
+    gradient = last.backward(0, None, tokens.numel())
+    assert gradient is not None and gradient.dtype == torch.float32
+    assert not torch.equal(gradient, gradient.bfloat16().float())
+    assert {parameter.dtype for parameter in last.parameters.values()} == {torch.float32}
+    assert last.evaluate(rounded).dtype == torch.float32
+
+
+def test_bfloat16_repeats_bit_for_bit() -> None:
+    run = in_bfloat16(tiny_run(stages=3))
+    (loss, gradients), (again, repeated) = (train_in_stages(run, tiny_microbatches(2)) for _ in range(2))
+    assert loss == again
+    assert [name for name in gradients if not torch.equal(gradients[name], repeated[name])] == []
+
+
+@pytest.mark.parametrize("bfloat16", [False, True], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Qwen3ForCausalLM"])
+def test_recomputing_changes_no_bit(architecture: str, bfloat16: bool) -> None:
+    run = tiny_run(tiny_model(architecture), stages=3)
+    run = in_bfloat16(run) if bfloat16 else run
+    loss, gradients = train_in_stages(run, tiny_microbatches(2))
+    again, recomputed = train_in_stages(run, tiny_microbatches(2), recompute=True)
+    assert loss == again
+    assert [name for name in gradients if not torch.equal(gradients[name], recomputed[name])] == []
+
+
+def kept_bytes(stage: Stage) -> int:
+    """What a forward leaves allocated until its backward."""
+    tokens, _ = tiny_microbatches(1)[0]
+    stage.forward(0, tokens)
+    stage.drop(0)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        stage.forward(1, tokens)
+    return sum(event.self_device_memory_usage + event.self_cpu_memory_usage for event in profiled.key_averages())
+
+
+def test_recomputing_keeps_less_of_a_microbatch_in_flight() -> None:
+    """Of each block only its input: at least five times less than everything."""
+    run = tiny_run(stages=2)
+    all_of_it, inputs = kept_bytes(Stage(run, 0)), kept_bytes(Stage(run, 0, recompute=True))
+    assert 0 < 5 * inputs < all_of_it
 
 
 def test_interleaved_microbatches_give_the_gradients_of_one_at_a_time() -> None:

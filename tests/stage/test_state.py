@@ -1,8 +1,10 @@
 """A replica's trajectory: committed bytes continue it exactly."""
 
+import msgspec
 import numpy as np
 import pytest
 
+from subnet.config import RunConfig
 from subnet.errors import EvidenceError
 from subnet.stage.state import Replica, StateLayout, state_from_bytes
 from tests.model.tiny import tiny_microbatches, tiny_run
@@ -22,8 +24,15 @@ def train(replica: Replica, steps: range) -> list[float]:
     return norms
 
 
-def test_a_restored_replica_continues_bit_for_bit() -> None:
-    straight, resumed = Replica(RUN, 0), Replica(RUN, 0)
+def trained_with(optimizer: str, dtype: str) -> RunConfig:
+    return msgspec.structs.replace(RUN, train=msgspec.structs.replace(RUN.train, optimizer=optimizer, dtype=dtype))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_restored_replica_continues_bit_for_bit(optimizer: str, dtype: str) -> None:
+    run = trained_with(optimizer, dtype)
+    straight, resumed = Replica(run, 0), Replica(run, 0)
     train(straight, range(3))
     middle = straight.commit()
     expected = train(straight, range(3, 6))
@@ -80,8 +89,10 @@ def test_the_state_of_another_stage_is_refused() -> None:
         replica.restore(bytes(other.state_bytes))
 
 
-def test_training_lowers_the_loss() -> None:
-    replica = Replica(RUN, 0)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_training_lowers_the_loss(optimizer: str, dtype: str) -> None:
+    replica = Replica(trained_with(optimizer, dtype), 0)
     tokens, labels = tiny_microbatches(1)[0]
     before = replica.stage.evaluate(tokens, labels)
     for step in range(20):
@@ -89,3 +100,12 @@ def test_training_lowers_the_loss() -> None:
         replica.stage.backward(step, None, tokens.numel())
         replica.step(step)
     assert replica.stage.evaluate(tokens, labels) < 0.5 * before
+
+
+def test_a_replica_can_begin_at_given_parameters() -> None:
+    given = Replica(RUN, 0).stage.parameters_flat() * np.float32(0.5)
+    state = Replica(RUN, 0, parameters=given).state()
+    assert state.parameters.tobytes() == given.tobytes()
+    assert state.moments.step == 0
+    with pytest.raises(EvidenceError, match="float32 parameters of stage 0, found"):
+        Replica(RUN, 0, parameters=given[1:])
