@@ -37,7 +37,7 @@ async def run_miner(config: NeuronConfig, running: Running, *, cheat: CheatChoic
     async with joined(config, stopping=running.stopping) as node:
         await load_torch()
         from subnet.cheats.base import Cheat
-        from subnet.nodes import miner_routes
+        from subnet.nodes import beside, miner_routes
         from subnet.nodes.announcing import announced
         from subnet.nodes.letters import Letters, bundle_limit_bytes
         from subnet.nodes.miner import Miner
@@ -63,7 +63,7 @@ async def run_miner(config: NeuronConfig, running: Running, *, cheat: CheatChoic
             fetching = asyncio.create_task(letters.work())
             try:
                 miner.address = await announced(node, server)
-                await miner.work()
+                await beside.work(miner)
             finally:
                 fetching.cancel()
                 miner.close()

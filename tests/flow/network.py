@@ -14,7 +14,7 @@ from subnet.edges.blobs import LocalBlobs
 from subnet.edges.ledger import SqlLedger
 from subnet.edges.relay import Relay
 from subnet.ledger.state import RunState
-from subnet.nodes import dialback, miner_routes, orchestrator_routes, relay_routes
+from subnet.nodes import beside, dialback, miner_routes, orchestrator_routes, relay_routes
 from subnet.nodes.client import RunClient
 from subnet.nodes.custody import initial_public
 from subnet.nodes.letters import Letters, bundle_limit_bytes
@@ -132,7 +132,7 @@ class Network:
         letters = Letters(miner.client, forwarded, limit_bytes=bundle_limit_bytes(self.run))
         self.letters[name] = asyncio.create_task(letters.work())
         self.miners[name] = miner
-        self.tasks[name] = asyncio.create_task(miner.work())
+        self.tasks[name] = asyncio.create_task(beside.work(miner))
         return miner
 
     def start_validator(self, name: str) -> Validator:
