@@ -6,6 +6,7 @@ it, or lies about the merge, are committed but never paid: they are forfeited. P
 
 from subnet.ledger.events import ClosedSet
 from subnet.ledger.state import RunState, Segment
+from subnet.ledger.window import window_rounds
 
 UNCLOSED = "unclosed"  # the round was not closed, or the committed contribution could not be read
 DISSENT = "dissent"  # the author's merge is not what its peers and the manifest say
@@ -37,9 +38,7 @@ def _any_readable(state: RunState, closed: ClosedSet) -> bool:
 
 def _often_silent(state: RunState, hotkey: str, number: int) -> bool:
     """Whether the replica was silent at a round's end before, in the pay window."""
-    per_round = -(-state.config.train.steps_per_round // state.config.train.segment_steps)
-    window = -(-state.config.pay.window_segments // per_round)
-    return any(earlier > number - window for earlier in state.members[hotkey].silent_rounds)
+    return any(earlier > number - window_rounds(state.config) for earlier in state.members[hotkey].silent_rounds)
 
 
 def _of_round(state: RunState, number: int, stage: int) -> list[Segment]:
@@ -55,9 +54,10 @@ def _of_round(state: RunState, number: int, stage: int) -> list[Segment]:
 
 def forfeit(state: RunState, hotkey: str, number: int, reason: str) -> None:
     """The work of a hotkey in a round is committed, and never payable."""
-    for segment in state.segments.values():
-        if (segment.hotkey, segment.round) == (hotkey, number):
+    for segment in (state.segments[name] for name in state.chains.get(hotkey, ())):
+        if segment.round == number:
             segment.forfeit, segment.unpaid = reason, segment.work
+            segment.forfeit_event = state.count if segment.forfeit_event is None else segment.forfeit_event
 
 
 def weigh_merges(state: RunState, number: int, stage: int) -> None:

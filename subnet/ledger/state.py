@@ -65,6 +65,8 @@ class Segment:
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # by validator hotkey, the latest of each
     upheld_event: int | None = None  # the ledger event by which a fail of it was upheld
     forfeit: str = ""  # why its round is not paid, a word of `subnet.ledger.closed`; empty when it is
+    forfeit_event: int | None = None  # the ledger event by which that came
+    unacknowledged: int = 0  # what of `unpaid` stood when the segment ended
 
 
 @dataclass(kw_only=True)
@@ -130,6 +132,7 @@ class RunState:
     pending: dict[str, list[str]] = field(default_factory=dict)  # receipts of a hotkey since its last root
     microbatch_by: dict[tuple[int, int], str] = field(default_factory=dict)  # (stage, index) -> who did its backward
     segments: dict[str, Segment] = field(default_factory=dict)  # by id, in ledger order
+    chains: dict[str, list[str]] = field(default_factory=dict)  # hotkey -> ids of its segments, in ledger order
     voided: dict[str, int] = field(default_factory=dict)  # hotkey -> event of its last upheld fail
     manifests: dict[int, Manifest] = field(default_factory=dict)
     closes: dict[int, dict[str, Receipt]] = field(default_factory=dict)  # round -> hotkey -> close receipt
@@ -180,11 +183,10 @@ class RunState:
 
     def accused(self, hotkey: str) -> bool:
         """Whether some segment of the hotkey has a fail that is not upheld yet."""
+        chain = (self.segments[name] for name in self.chains.get(hotkey, ()))
         return any(
-            segment.hotkey == hotkey
-            and not self.upheld(segment)
-            and any(verdict.verdict == "fail" for verdict in segment.verdicts.values())
-            for segment in self.segments.values()
+            not self.upheld(segment) and any(verdict.verdict == "fail" for verdict in segment.verdicts.values())
+            for segment in chain
         )
 
 

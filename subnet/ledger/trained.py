@@ -69,10 +69,12 @@ def _end_segment(state: RunState, member: Member, receipt: Receipt, digest: str,
         plans=tuple(state.receipts[part].plan for part in chain),
         work=sum(work for work, _ in worked),
         unpaid=sum(unpaid for _, unpaid in worked),
+        unacknowledged=sum(unpaid for _, unpaid in worked),
         event=event.n,
         time_ms=event.time_ms,
         tainted=member.tainted,
     )
+    state.chains.setdefault(receipt.hotkey, []).append(digest)
     member.state_root, member.state_bytes = receipt.state_root, receipt.state_bytes
     member.root_steps, member.opened_round = receipt.replica_steps, receipt.round
 
