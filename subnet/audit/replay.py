@@ -20,7 +20,6 @@ from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
 from subnet.errors import InputError
 from subnet.stage.layout import (
-    Moments,
     ReplicaState,
     StateLayout,
     public_from_bytes,
@@ -73,8 +72,8 @@ def replay(case: Case, evidence: Evidence, run: RunConfig, corpus: Corpus) -> Re
     start = start_state(case, evidence, layout)
     if not case.steps:
         return Replayed(start=start, steps=(), end=state_to_bytes(layout, start))
-    replica = Replica(run, case.stage)
-    replica.start(start.parameters, _copy(start.moments))
+    replica = Replica(run, case.stage, parameters=start.parameters)
+    replica.optimizer.load(start.moments)
     steps: list[StepReplay] = []
     for receipt in case.steps:
         step = _Step(replica=replica, case=case, evidence=evidence, run=run, corpus=corpus)
@@ -82,11 +81,6 @@ def replay(case: Case, evidence: Evidence, run: RunConfig, corpus: Corpus) -> Re
         if math.isnan(steps[-1].norm):
             return Replayed(start=start, steps=tuple(steps), end=None)
     return Replayed(start=start, steps=tuple(steps), end=replica.commit())
-
-
-def _copy(moments: Moments) -> Moments:
-    """Moments of their own: the evidence is read-only, and the optimizer writes into what it is given."""
-    return Moments(exp_avg=moments.exp_avg.copy(), exp_avg_sq=moments.exp_avg_sq.copy(), step=moments.step)
 
 
 @dataclass(frozen=True, kw_only=True)
