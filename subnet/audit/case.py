@@ -3,7 +3,7 @@
 Owns the join of the segment with its receipts, plans, public state and neighbours. Knows nothing of seeds or bytes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from subnet.ledger.state import RunState, Segment
@@ -108,10 +108,15 @@ def lines_of(receipt: Receipt) -> Lines | None:
 
 
 def disputes_of(state: RunState, receipts: tuple[Receipt, ...]) -> tuple[Dispute, ...]:
+    """The disputes of these steps with any receipt of the ledger."""
+    return disputes_among(receipts, state.receipts.values())
+
+
+def disputes_among(receipts: tuple[Receipt, ...], others: Iterable[Receipt]) -> tuple[Dispute, ...]:
     """Every hop out of these steps of which the receiver's receipt states another digest than the sender's."""
     sent = {receipt.plan: receipt for receipt in receipts if receipt.kind == "step"}
     found: list[Dispute] = []
-    for other in state.receipts.values():
+    for other in others:
         own = sent.get(other.plan)
         if own is not None and abs(other.stage - own.stage) == 1:
             found.extend(_differing(own, other))
