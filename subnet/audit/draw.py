@@ -3,12 +3,16 @@
 At every block B divisible by `draw_every_blocks` a validator uses the last ledger head that it had countersigned by
 block B - draw_delay_blocks. The seed covers that head, the hash of B and the validator, so it was unknown when the
 receipts under the head were written, and every validator has its own. Each segment is considered at exactly one draw
-of each validator: the first whose head covers it. Together the validators draw a segment with the run's rate; each
-has the part of it that its stake is of all who may judge this miner.
+of each validator: the first whose head covers it. Together the validators draw a segment with its rate; each has the
+part of it that its stake is of all who may judge this miner.
 
 `draw` and `check_draw` are twins over the same functions: from the ledger and block hashes anyone can repeat a draw.
 Knows nothing of how evidence is fetched or judged. A validator whose own verdict on a drawn segment is void draws it
 again; that needs no luck, but a first draw that anyone can check.
+
+The rate is a hotkey's own: max(p, min(1, 2 w / forfeitable)), w what the segment pays and forfeitable what its author
+had to lose when it committed it. Both are read from the ledger under the draw's head, so they are the same whenever
+the draw is repeated: newcomers are audited always, long-honest miners at p.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +20,7 @@ from dataclasses import dataclass
 
 import blake3
 
+from subnet.audit.forfeitable import forfeitable, pay_of
 from subnet.config import AuditConfig
 from subnet.errors import RefusedError
 from subnet.ledger.events import GENESIS
@@ -92,9 +97,15 @@ def is_drawn(seed: bytes, segment_id: str, probability: float) -> bool:
     return lot(seed, segment_id) < int(min(1.0, max(0.0, probability)) * 2.0 ** (8 * LOT_BYTES))
 
 
-def rate(config: AuditConfig) -> float:
-    """The chance that a segment is drawn by all validators together; the one place where it is decided."""
-    return config.rate_frac
+def rate_of(least: float, pay: int, stake: int) -> float:
+    """max(p, min(1, 2 w / forfeitable)); 1 for who has nothing to lose. `least`: p."""
+    return 1.0 if stake <= 2 * pay else max(least, 2 * pay / stake)
+
+
+def rate(state: RunState, segment: Segment, *, count: int) -> float:
+    """The chance that the segment is drawn by all validators together, under a head of `count` events."""
+    stake = forfeitable(state, segment, count=count)
+    return rate_of(state.config.audit.rate_frac, pay_of(segment, count=count), stake)
 
 
 def judges(state: RunState, hotkey: str, count: int | None = None) -> dict[str, int]:
@@ -118,14 +129,25 @@ def share(state: RunState, validator: str, hotkey: str = "", *, count: int | Non
     return stakes[validator] / total if total else 1 / len(stakes)
 
 
-def chance(state: RunState, validator: str, hotkey: str, *, count: int | None = None) -> float:
-    """The chance that this validator draws a segment of this hotkey, under a head of `count` events."""
-    return rate(state.config.audit) * share(state, validator, hotkey, count=count)
+def chance(state: RunState, validator: str, segment: Segment, *, count: int) -> float:
+    """The chance that this validator draws the segment, under a head of `count` events."""
+    return rate(state, segment, count=count) * share(state, validator, segment.hotkey, count=count)
 
 
 def _again(segment: Segment, validator: str) -> bool:
     own = segment.verdicts.get(validator)
     return own is not None and own.verdict == "void" and own.draw is not None
+
+
+def _recent(state: RunState, start: int) -> list[Segment]:
+    """The segments that end in event `start` or later or whose evidence is still owed, oldest first; no others are
+    looked at, however long the run is."""
+    found: list[Segment] = []
+    for segment in reversed(state.segments.values()):
+        if segment.event < start and segment.round <= state.round - OWED_ROUNDS:
+            break
+        found.append(segment)
+    return found[::-1]
 
 
 def draw(state: RunState, validator: str, block: int, block_hash: str) -> tuple[Draw, tuple[str, ...]]:
@@ -138,18 +160,19 @@ def draw(state: RunState, validator: str, block: int, block_hash: str) -> tuple[
     assert block % config.draw_every_blocks == 0, f"block {block} is no draw block"
     point = draw_point(config, state.seen.get(validator, []), block)
     seed = draw_seed(state.config.run_id, point.root, block_hash, validator)
-
-    hotkeys = {segment.hotkey for segment in state.segments.values()}
-    chances = {hotkey: chance(state, validator, hotkey, count=point.count) for hotkey in hotkeys}
+    shares: dict[str, float] = {}
 
     def chosen(segment: Segment) -> bool:
         if segment.tainted or segment.event >= point.count:
             return False
         if segment.event < point.start:
             return segment.round > state.round - OWED_ROUNDS and _again(segment, validator)
-        return is_drawn(seed, segment.id, chances[segment.hotkey])
+        part = shares.get(segment.hotkey)
+        if part is None:
+            part = shares[segment.hotkey] = share(state, validator, segment.hotkey, count=point.count)
+        return is_drawn(seed, segment.id, rate(state, segment, count=point.count) * part)
 
-    drawn = tuple(segment.id for segment in state.segments.values() if chosen(segment))
+    drawn = tuple(segment.id for segment in _recent(state, point.start) if chosen(segment))
     return Draw(block=block, block_hash=block_hash, root=point.root, count=point.count), drawn
 
 
@@ -179,7 +202,7 @@ def check_draw(state: RunState, verdict: Verdict, block_hash_of: Callable[[int],
             "ignore this verdict: the draw came before the commit"
         )
     seed = draw_seed(state.config.run_id, first.root, block_hash_of(first.block), verdict.validator)
-    if not is_drawn(seed, segment.id, chance(state, verdict.validator, segment.hotkey, count=first.count)):
+    if not is_drawn(seed, segment.id, chance(state, verdict.validator, segment, count=first.count)):
         raise RefusedError(
             f"expected a segment drawn at block {first.block}, found {segment.id[:12]}, which was not; "
             "ignore this verdict"

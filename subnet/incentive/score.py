@@ -12,11 +12,12 @@ A segment is
 A segment that nobody audited is paid: a fault of the validator costs the miner nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from subnet.config import RunConfig
 from subnet.ledger.state import RunState, Segment
+from subnet.ledger.window import in_window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,20 +112,6 @@ def voided(chain: Sequence[Segment], run: RunConfig, *, own: str | None) -> set[
         void.add(failed.id)
         void.update(segment.id for segment in in_window(before, run))
     return void
-
-
-def window_rounds(run: RunConfig) -> int:
-    """How many rounds a window of `window_segments` lasts for a replica that is never idle; it ends for all alike."""
-    per_round = -(-run.train.steps_per_round // run.train.segment_steps)
-    return -(-run.pay.window_segments // per_round)
-
-
-def in_window(chain: Iterable[Segment], run: RunConfig, *, round: int | None = None) -> list[Segment]:
-    """The segments of one hotkey whose pay is not expired: its last `window_segments` with work, and of those only
-    the ones of the last rounds, so that who leaves is not paid for ever (`round`: the present one, or its own last)."""
-    worked = [segment for segment in chain if segment.work][-run.pay.window_segments :]
-    last = max((segment.round for segment in worked), default=0) if round is None else round
-    return [segment for segment in worked if segment.round > last - window_rounds(run)]
 
 
 def _book(hotkey: str, entries: Sequence[Entry], state: RunState) -> Book:

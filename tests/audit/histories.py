@@ -54,7 +54,9 @@ def add_segment(state: RunState, hotkey: str = "miner", *, event: int | None = N
         unpaid=0,
         time_ms=1000 * event,
     )
-    segment = Segment(id=name, hotkey=hotkey, event=event, **(plain | fields))  # type: ignore[arg-type]
+    plain |= fields
+    plain.setdefault("unacknowledged", plain["unpaid"])
+    segment = Segment(id=name, hotkey=hotkey, event=event, **plain)  # type: ignore[arg-type]
     state.segments[name] = segment
     state.chains.setdefault(hotkey, []).append(name)
     state.count = max(state.count, event + 1)

@@ -192,7 +192,12 @@ def test_the_shares_of_the_stake_add_up_to_the_rate():
     """Each validator draws with its part; without any stake the parts are equal."""
     state = history(audit_run(rate=0.4))
     assert share(state, A) == 0.75
-    assert math.isclose(sum(chance(state, name, "miner") for name in STAKES), rate(state.config.audit))
+    for _ in range(60):
+        segment = add_segment(state)
+    for each in state.segments.values():
+        whole = rate(state, each, count=state.count)
+        assert math.isclose(sum(chance(state, name, each, count=state.count) for name in STAKES), whole)
+    assert rate(state, segment, count=state.count) == 0.4
     assert share(state, "miner") == 0.0
     poor = history(audit_run(), stakes={A: 0, B: 0})
     assert share(poor, A) == share(poor, B) == 0.5

@@ -4,8 +4,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subnet.incentive.score import Book, books, entries_of, in_window, window_rounds
+from subnet.incentive.score import Book, books, entries_of
 from subnet.ledger.state import RunState
+from subnet.ledger.window import in_window, window_rounds
 from tests.audit.histories import add_segment, audit_run, history, judged
 
 VALIDATORS = {"validator-a": 3, "validator-b": 1, "validator-c": 1}
