@@ -72,6 +72,7 @@ def miner(
     address_map: AddressMap = None,
     fallback_endpoint: Fallback = None,
     device: flags.Device = "cpu",
+    recompute: flags.Recompute = False,
     cheat: Annotated[str, typer.Option(help="Be dishonest on purpose: KIND[:STRENGTH]. For tests of validators.")] = "",
     debug: flags.Debug = False,
     env_file: flags.EnvFile = None,
@@ -87,7 +88,11 @@ def miner(
         fallback=fallback_endpoint, outbound_only=outbound_only,
     )  # fmt: skip
     choice = cheat_choice(cheat)
-    run_role("miner", config, lambda running: run_miner(config, running, cheat=choice), debug=debug)
+
+    def work(running: Running) -> Coroutine[Any, Any, None]:
+        return run_miner(config, running, cheat=choice, recompute=recompute)
+
+    run_role("miner", config, work, debug=debug)
 
 
 def validator(

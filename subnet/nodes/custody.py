@@ -37,6 +37,7 @@ class Custody:
     stage: int
     blobs: BlobStore
     folder: Path
+    recompute: bool = False  # spare memory; see `Stage`
     replica: Replica = field(init=False)
     layout: StateLayout = field(init=False)
     publics: dict[int, PublicState] = field(default_factory=dict)  # by round
@@ -49,7 +50,7 @@ class Custody:
     root_tokens: int = 0  # of them, those up to the last committed state
 
     def __post_init__(self) -> None:
-        self.replica = Replica(self.run, self.stage)
+        self.replica = Replica(self.run, self.stage, recompute=self.recompute)
         self.layout = self.replica.layout
 
     @property

@@ -65,6 +65,7 @@ class Miner:
     folder: Path
     address: str  # empty when nobody can connect to it
     cheat: Cheat
+    recompute: bool = False  # spare memory; see `Stage`
     custody: Custody | None = None
     round: int = 0
     phase: str = "starting"
@@ -181,7 +182,9 @@ class Miner:
 
     def _take_stage(self, stage: int, from_round: int) -> None:
         head = self.custody.head if self.custody else ""
-        self.custody = Custody(run=self.run, stage=stage, blobs=self.blobs, folder=self.folder, head=head)
+        self.custody = Custody(
+            run=self.run, stage=stage, blobs=self.blobs, folder=self.folder, recompute=self.recompute, head=head
+        )
         self.from_round = from_round
         log.info("stage=%d from_round=%d", stage, from_round)
 

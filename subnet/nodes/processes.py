@@ -32,7 +32,9 @@ class CheatChoice:
 HONEST = CheatChoice()
 
 
-async def run_miner(config: NeuronConfig, running: Running, *, cheat: CheatChoice = HONEST) -> None:
+async def run_miner(
+    config: NeuronConfig, running: Running, *, cheat: CheatChoice = HONEST, recompute: bool = False
+) -> None:
     """Serve deliveries and evidence, directly and by letter, announce the real port, and train until told to stop."""
     async with joined(config, stopping=running.stopping) as node:
         await load_torch()
@@ -52,6 +54,7 @@ async def run_miner(config: NeuronConfig, running: Running, *, cheat: CheatChoic
             folder=folder,
             address="",
             cheat=make_cheat(cheat.kind, cheat.strength) if cheat.kind else Cheat(0.0),
+            recompute=recompute,
             stopping=running.stopping,
         )
         doors = miner_routes.routes(miner)
