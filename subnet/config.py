@@ -145,6 +145,7 @@ class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     outbound_frac: float  # part of the outbound tensors that is fetched from the receiver and compared
     chunk_frac: float  # part of the end state's chunks that is compared
     grace_s: float  # withheld evidence becomes a fail after this
+    tolerance_norm: float | None = None  # of a gradient's norm; None: that of gradients
 
     def __post_init__(self) -> None:
         _require(0 < self.rate_frac <= 1, f"expected an audit rate in (0, 1], found {self.rate_frac}; correct it")
