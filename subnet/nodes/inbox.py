@@ -19,6 +19,7 @@ from subnet.wire.messages import Plan, Receipt
 
 PLAN_WAIT_S = 5.0  # a neighbour may have its plan a moment before we have ours
 
+
 @dataclass(kw_only=True)
 class Slot:
     """One expected frame: who may send it, what came, and the sender's signed line for it."""
@@ -73,8 +74,9 @@ class Inbox:
         return slot
 
     def accept(self, key: Key, slot: Slot, name: str, frame: bytes, *, line: bytes) -> None:
-        """Take a frame of digest `name`, delivered under this signed line. Raises FrameError or InputError, and keeps nothing, when it is unfit.
+        """Take a frame of digest `name`, delivered under this signed line.
 
+        Raises FrameError or InputError, and keeps nothing, when it is unfit.
         An unfit frame is what its sender signed, so there is no second try: whoever waits for it drops the microbatch.
         """
         if slot.arrived.done():

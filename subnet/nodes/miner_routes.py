@@ -93,7 +93,7 @@ class _Doors:
         me = miner.signer.hotkey
         held = line_holds(line, target, sender=caller.hotkey, receiver=me, verifier=miner.verifier)
         if request.target != target or not held:
-            raise RefusedError(f"expected a delivery signed as {target[:60]}..., found another spelling; see docs/wire.md")
+            raise RefusedError(f"expected a delivery signed as {target}, found another spelling; see docs/wire.md")
         return line
 
     async def blob(self, request: Incoming) -> Reply:

@@ -129,7 +129,7 @@ class Receipt(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     (after a crash: voids the receipts since the last committed state, whose root it repeats).
     state_root: Merkle root of the state where a segment ends, else empty. contribution, contribution_norm and tokens
     belong to "close". replica_steps counts the inner steps of this replica's optimizer since its moments were zero.
-    deliveries: digest of the senders' signed lines of all that came in (`subnet.wire.delivery`), empty where nothing did.
+    deliveries: digest of the signed lines of all that came in (`subnet.wire.delivery`); empty where nothing did.
     """
 
     kind: str

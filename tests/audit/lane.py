@@ -337,12 +337,13 @@ class Lane:
         return [segment for segment in self.state.segments.values() if segment.stage == stage]
 
     def evidence(self, need: Needed) -> Evidence:
-        """Everything that is needed, from whoever has it."""
+        """Everything that is needed and that whoever owes it has."""
         owner = next(miner for miner in self.miners if miner.hotkey == need.case.hotkey)
-        frames = {name: owner.received[name] for name in need.inbound}
+        frames = {name: owner.received[name] for name in need.inbound if name in owner.received}
         for frame in need.outbound:
             receiver = next(miner for miner in self.miners if miner.hotkey == frame.receiver)
-            frames[frame.digest] = receiver.received[frame.digest]
+            if frame.digest in receiver.received:
+                frames[frame.digest] = receiver.received[frame.digest]
         end = owner.states[need.end_root]
         return Evidence(
             public=self.public.get(need.public_root),

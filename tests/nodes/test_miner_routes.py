@@ -12,6 +12,7 @@ from subnet.canonical import digest, parse
 from subnet.errors import InputError
 from subnet.nodes import miner_routes
 from subnet.nodes.inbox import Key, header_of
+from subnet.wire.delivery import line_holds, make_line
 from subnet.wire.merkle import check_chunk, merkle_root
 from subnet.wire.messages import Delivery, Signed, check_signed
 from template.auth import ALLOWED_SKEW_S, MAX_AGE_S
@@ -129,6 +130,33 @@ async def test_a_target_that_is_not_this_run_s_is_refused_before_the_body_is_rea
     assert part in good.target
     changed = Request(**{**vars(good), "target": good.target.replace(part, other)})
     assert await refused(served, changed) == ("409 refused", 0)
+
+
+@pytest.mark.parametrize("spelling", ["step=03", "kind=activation&kind=activation", "length=0{}", "&more=1"])
+async def test_a_delivery_spelled_otherwise_is_refused(tmp_path: Path, spelling: str) -> None:
+    """Its signature would be one that nobody could check by plan and receipt alone: no evidence for the receiver."""
+    served = served_miner(tmp_path)
+    good = served.request(served.key(), served.frame(served.key()))
+    size = str(frame_bytes(served.miner.run))
+    part = {"step=03": "step=3", "length=0{}": f"length={size}", "&more=1": f"length={size}"}.get(spelling)
+    changed = good.target.replace(
+        part or "kind=activation", (f"{part}&more=1" if "more" in spelling else spelling).format(size)
+    )
+    assert changed != good.target
+    assert await refused(served, Request(**{**vars(good), "target": changed})) == ("409 refused", 0)
+
+
+async def test_the_sender_s_signed_line_is_kept_with_what_came(tmp_path: Path) -> None:
+    served = served_miner(tmp_path)
+    key = served.key()
+    frame = served.frame(key)
+    request = served.request(key, frame)
+    headers = request.headers()
+    assert (await deliver(served, request, headers)).status == 200
+    line = served.miner.inbox.slots[key].line
+    assert line == make_line(int(headers["X-Bittensor-Nonce"]), headers["X-Bittensor-Signature"])
+    told = {"sender": hotkey("before"), "receiver": hotkey("me"), "verifier": FakeVerifier("anybody")}
+    assert line_holds(line, request.target, **told)
 
 
 async def test_an_altered_cut_or_longer_frame_is_refused(tmp_path: Path) -> None:

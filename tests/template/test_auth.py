@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from template.auth import ALLOWED_SKEW_S, FORWARDED_AGE_S, MAX_AGE_S, SIGNATURE_BYTES, NonceStore, Signer, Verifier
+from template.auth import ALLOWED_SKEW_S, FORWARDED_AGE_S, MAX_AGE_S, SIGNATURE_BYTES, NonceStore, Signer, Verifier, request_bytes
 from template.errors import (
     BadSignature,
     ExpiredRequest,
@@ -50,6 +50,16 @@ def test_a_signed_request_is_accepted_from_its_sender(keys: Keys) -> None:
     caller = keys.verifier(keys.bob.hotkey).verify_request("POST", TARGET, headers)
     assert caller.hotkey == keys.alice.hotkey
     assert abs(caller.nonce_ns - time.time_ns()) < 10**9
+
+
+def test_a_request_s_signature_can_be_checked_by_anybody_later(keys: Keys) -> None:
+    """Over `request_bytes`, by its nonce and parties alone: it is evidence of who sent what to whom."""
+    headers = {name.lower(): value for name, value in keys.alice.sign_request("POST", TARGET, keys.bob.hotkey).items()}
+    nonce_ns, signature = int(headers["x-bittensor-nonce"]), headers["x-bittensor-signature"].removeprefix("0x")
+    said = {"nonce_ns": nonce_ns, "sender": keys.alice.hotkey, "receiver": keys.bob.hotkey}
+    anybody = keys.verifier("")
+    assert anybody.verify(request_bytes("POST", TARGET, **said), bytes.fromhex(signature), keys.alice.hotkey)
+    assert not anybody.verify(request_bytes("POST", TARGET + "0", **said), bytes.fromhex(signature), keys.alice.hotkey)
 
 
 def test_header_names_are_not_case_sensitive(keys: Keys) -> None:

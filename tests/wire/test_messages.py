@@ -124,7 +124,8 @@ def test_a_field_more_or_less_is_refused(kind: str) -> None:
 @pytest.mark.parametrize("kind", KIND_NAMES)
 def test_another_wire_version_is_refused_in_one_sentence(kind: str) -> None:
     values = json.loads(vectors()[kind]["body"])
-    with pytest.raises(MessageError, match=f"expected a {kind} of wire version {WIRE_VERSION}, found 3; update the older side"):
+    found = f"expected a {kind} of wire version {WIRE_VERSION}, found 3; update the older side"
+    with pytest.raises(MessageError, match=found):
         parse(canonical({**values, "version": 3}), KINDS[kind])
 
 
