@@ -2,24 +2,26 @@
 
 Microbatches are taken one after the other, each forward and then backward, in the receipt's order. That gives the
 miner's 1F1B results bit for bit: parameters stand still within a step, and gradients add up in the order of the
-backwards, which both orders share. Knows nothing of tolerances; it is handed verified evidence of a case whose
-bookkeeping holds.
+backwards, which both orders share. It is handed verified evidence of a case whose bookkeeping holds,
+and the maker of its replica, for calibration and machines with other means. Knows nothing of tolerances.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from subnet.audit.case import Case
+from subnet.audit.distance import Divisors
 from subnet.audit.evidence import Evidence
 from subnet.audit.tensors import Activation, frame_header, read_frame
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
 from subnet.errors import InputError
 from subnet.stage.layout import (
+    Flat,
     ReplicaState,
     StateLayout,
     public_from_bytes,
@@ -28,6 +30,8 @@ from subnet.stage.layout import (
 )
 from subnet.stage.state import Replica
 from subnet.wire.messages import Receipt, Work
+
+MakeReplica = Callable[[RunConfig, int, ReplicaState], Replica]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +50,14 @@ class StepReplay:
 class Replayed:
     """A recomputed segment: the state it started from, its steps, the bytes of its end state.
 
-    `end` is None, and the list of steps shorter, when a step could not be taken.
+    `end` is None, and the list of steps shorter, when a step could not be taken. divisors: what the optimizer divided
+    each parameter's step by, None where no step was taken.
     """
 
     start: ReplicaState
     steps: tuple[StepReplay, ...]
     end: bytes | None
+    divisors: Flat | None = None
 
 
 def start_state(case: Case, evidence: Evidence, layout: StateLayout) -> ReplicaState:
@@ -66,21 +72,31 @@ def start_state(case: Case, evidence: Evidence, layout: StateLayout) -> ReplicaS
     return ReplicaState(parameters=public.parameters, moments=own.moments if own else layout.zeros())
 
 
-def replay(case: Case, evidence: Evidence, run: RunConfig, corpus: Corpus) -> Replayed:
+def make_replica(run: RunConfig, stage: int, state: ReplicaState) -> Replica:
+    """A replica in this state."""
+    replica = Replica(run, stage, parameters=state.parameters)
+    replica.optimizer.load(state.moments)
+    return replica
+
+
+def replay(
+    case: Case, evidence: Evidence, run: RunConfig, corpus: Corpus, *, make: MakeReplica = make_replica
+) -> Replayed:
     """Compute the segment again. Raises FrameError or InputError for an inbound frame that is none."""
     layout = StateLayout(run, case.stage)
     start = start_state(case, evidence, layout)
     if not case.steps:
         return Replayed(start=start, steps=(), end=state_to_bytes(layout, start))
-    replica = Replica(run, case.stage, parameters=start.parameters)
-    replica.optimizer.load(start.moments)
+    replica = make(run, case.stage, start)
+    divisors = Divisors(layout.num_parameters, beta2=run.train.beta2, eps=run.train.eps)
     steps: list[StepReplay] = []
     for receipt in case.steps:
         step = _Step(replica=replica, case=case, evidence=evidence, run=run, corpus=corpus)
         steps.append(step.replay(receipt))
         if math.isnan(steps[-1].norm):
             return Replayed(start=start, steps=tuple(steps), end=None)
-    return Replayed(start=start, steps=tuple(steps), end=replica.commit())
+        divisors.add(replica.optimizer.moments())
+    return Replayed(start=start, steps=tuple(steps), end=replica.commit(), divisors=divisors.mean())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subnet.audit.compare import END, MAX_DISTANCE, Finding, distance, tolerance_of
+from subnet.audit.compare import END, Finding, tolerance_of
+from subnet.audit.distance import MAX_DISTANCE, distance
 from subnet.audit.judge import REASONS, judge
 from tests.data.small import small_run
 

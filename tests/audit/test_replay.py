@@ -103,13 +103,14 @@ def freeze(lane_state: bytes, before: bytes) -> bytes:
 
 
 def test_parameters_that_did_not_move_fail_as_delta():
-    """The distance of standing still is 1."""
+    """The distance of standing still is 1, less what rounding may hide."""
     first = Lane(lane_run(2))
     start = first.miners[0].replica.commit()
     lane = Lane(lane_run(2), alter={0: lambda data: freeze(data, start)})
     lane.round(0, close=False)
     judgement = lane.judge(lane.segments(0)[0])
-    assert (judgement.verdict, judgement.reason, judgement.distance) == ("fail", "delta", 1.0)
+    assert (judgement.verdict, judgement.reason) == ("fail", "delta")
+    assert judgement.distance == pytest.approx(1.0, rel=1e-4)
     assert lane.judge(lane.segments(1)[0]).verdict == "pass"
 
 
