@@ -5,7 +5,15 @@ Pure, and the same for the chain in memory and the real one. What the SDK checks
 
 from collections.abc import Mapping
 
-from template.errors import ChainRefused, NotPermitted, NotRegistered, SpendLimit, SubnetNotFound, UpdateNeeded
+from template.errors import (
+    ChainRefused,
+    NotPermitted,
+    NotRegistered,
+    RateLimited,
+    SpendLimit,
+    SubnetNotFound,
+    UpdateNeeded,
+)
 from template.sdk_decode import endpoint_text
 from template.values import COMMITMENT_LIMIT_BYTES, ChainView, Hotkey, Uid, tao_text
 
@@ -36,6 +44,13 @@ def check_record(data: bytes) -> None:
     """Raise ChainRefused when these bytes are nothing, or more than the chain takes under one hotkey."""
     if not 0 < len(data) <= COMMITMENT_LIMIT_BYTES:
         raise ChainRefused(f"expected 1 to {COMMITMENT_LIMIT_BYTES} bytes, found {len(data)}; commit a digest")
+
+
+def check_serving(served_at: int, limit_blocks: int, block: int) -> None:
+    """Raise RateLimited when the endpoint was announced so recently that the chain takes no other."""
+    wait = served_at + limit_blocks - block
+    if served_at and wait > 0:
+        raise RateLimited(f"the endpoint was changed too recently; wait {wait} blocks", blocks_to_wait=wait)
 
 
 def check_weights(view: ChainView, hotkey: Hotkey, weights: Mapping[Uid, float], *, keys: tuple[int, int]) -> None:

@@ -24,13 +24,12 @@ from template.errors import (
     ChainRefused,
     ExpiredRequest,
     MalformedAuth,
-    RateLimited,
     ReplayedRequest,
     WalletError,
     WrongReceiver,
 )
 from template.nonces import MemoryNonceStore
-from template.preflight import check_endpoint, check_price, check_record, check_weights, no_subnet
+from template.preflight import check_endpoint, check_price, check_record, check_serving, check_weights, no_subnet
 from template.sdk_decode import (
     commitment_bytes,
     commitment_in,
@@ -42,11 +41,14 @@ from template.sdk_decode import (
     view_of,
 )
 from template.sdk_errors import our_error
-from template.session import Patience, Sessions
+from template.session import Patience, Sessions, cut
 from template.values import ChainView, Hotkey, PendingWeights, Record, Submitted, Uid
 from template.wallets import check_wallet_files, require_unlockable
 
 Wallet = bt.Wallet
+
+ITEMS = bt.storage.SubtensorModule
+LIMITS = (ITEMS.WeightsSetRateLimit, ITEMS.LastEpochBlock, ITEMS.FirstEmissionBlockNumber)
 
 SDK_FAULTS = (bt.BittensorError, bt.UnitMismatchError, sp_core.KeyfileError, ValueError)
 
@@ -71,8 +73,12 @@ class _Rpc(bt.RpcSubstrate):
         return self._begun[-1]
 
     async def close(self) -> None:
-        await super().close()
-        await asyncio.gather(*(each.close() for each in self._begun))
+        try:
+            await super().close()
+            await asyncio.gather(*(each.close() for each in self._begun))
+        finally:
+            for each in self._begun:
+                cut(each)
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,9 @@ class _Session:
     async def finalised(self) -> int:
         return await self.rpc.finalized_block_number()
 
+    async def newest(self) -> int:
+        return await self.rpc.block_number()
+
     async def at_finalised(self) -> bt.Snapshot:
         return await self.client.at(await self.finalised())
 
@@ -101,11 +110,10 @@ class _Session:
 def _sessions(network: str, fallback_endpoints: Sequence[str], patience: Patience | None) -> Sessions[_Session]:
     label, endpoint = settings.resolve_endpoint(check_network(network))
     pool = [endpoint, *(list(fallback_endpoints) or settings.default_fallback_endpoints(label))]
-    archives = settings.default_archive_endpoints(label)
 
     def make(turn: int) -> _Session:
         first, *others = pool[turn % len(pool) :] + pool[: turn % len(pool)]
-        rpc = _Rpc(first, fallbacks=others, archives=archives)
+        rpc = _Rpc(first, fallbacks=others, archives=settings.default_archive_endpoints(label))
         return _Session(bt.Client(first, substrate=rpc), rpc)
 
     return Sessions(endpoint, make, faults=SDK_FAULTS, translate=our_error, patience=patience)
@@ -141,17 +149,16 @@ class SdkChain:
         async def read(session: _Session) -> ChainView:
             number = await session.finalised() if block is None else block
             at = await session.client.at(number)
-            graph, block_hash, time, block_time_s, limit, last_epoch = await asyncio.gather(
+            graph, block_hash, time, block_time_s, *limits = await asyncio.gather(
                 at.subnets.metagraph(self._netuid, commitments=False),
                 session.rpc.block_hash(number),
                 at.timestamp(),
                 at.block_time(),
-                at.query(bt.storage.SubtensorModule.WeightsSetRateLimit, [self._netuid]),
-                at.query(bt.storage.SubtensorModule.LastEpochBlock, [self._netuid]),
+                *(at.query(item, [self._netuid]) for item in LIMITS),
             )
             if graph is None:
                 raise no_subnet(self._netuid, self._sessions.endpoint)
-            times, limits = (time.timestamp(), block_time_s), (limit, last_epoch)
+            times = (time.timestamp(), block_time_s)
             return view_of(graph, block=number, block_hash=block_hash, times=times, limits=limits)
 
         return await self._sessions.read("read the subnet", read)
@@ -160,9 +167,8 @@ class SdkChain:
         return await self._sessions.read("read the finalised block", lambda session: session.finalised())
 
     async def block_hash(self, number: int) -> str:
-        return await self._sessions.read(
-            f"read the hash of block {number}", lambda session: session.rpc.block_hash(number)
-        )
+        doing = f"read the hash of block {number}"
+        return await self._sessions.read(doing, lambda session: session.rpc.block_hash(number))
 
     async def wait_for_block(self, number: int) -> int:
         return await self._sessions.wait_for_block(number)
@@ -188,9 +194,8 @@ class SdkChain:
         async def landed(_: int) -> bool:
             return await self._uid() is not None
 
-        await self._write(
-            f"register on subnet {self._netuid}", lambda client: client.submit_call(call, self._wallet), landed
-        )
+        doing = f"register on subnet {self._netuid}"
+        await self._write(doing, lambda client: client.submit_call(call, self._wallet), landed)
         uid = await self._uid()
         if uid is None:
             raise ChainRefused("expected a uid after the registration, found none; somebody else may have got the seat")
@@ -201,7 +206,8 @@ class SdkChain:
         published, served_at = await self._endpoint()
         if published == wanted:
             return Submitted(block=None, extrinsic_index=None, message="unchanged")
-        await self._check_serving_limit(served_at)
+        limit = await self._query("read the serving limit", ITEMS.ServingRateLimit)
+        check_serving(served_at, int(limit or 0), await self.block())
 
         async def landed(_: int) -> bool:
             return (await self._endpoint())[0] == wanted
@@ -245,7 +251,7 @@ class SdkChain:
 
     async def set_weights(self, weights: Mapping[Uid, float]) -> Submitted:
         # The SDK does not look at these: a commitment would land all the same, and its reveal fail unseen.
-        required = await self._query("read the version key", bt.storage.SubtensorModule.WeightsVersionKey)
+        required = await self._query("read the version key", ITEMS.WeightsVersionKey)
         check_weights(await self.view(), self.hotkey, weights, keys=(self._version_key, int(required or 0)))
         intent = bt.SetWeights(netuid=self._netuid, weights=dict(weights), version_key=self._version_key)
 
@@ -257,8 +263,8 @@ class SdkChain:
 
     async def pending_weights(self) -> tuple[PendingWeights, ...]:
         async def read(session: _Session) -> tuple[PendingWeights, ...]:
-            item = bt.storage.SubtensorModule.TimelockedWeightCommits
-            return pending_of(await (await session.at_finalised()).query_map(item, [self._netuid]), self.hotkey)
+            at = await session.at_finalised()
+            return pending_of(await at.query_map(ITEMS.TimelockedWeightCommits, [self._netuid]), self.hotkey)
 
         return await self._sessions.read("read the commitments of weights", read)
 
@@ -287,17 +293,11 @@ class SdkChain:
         return await self._sessions.read(doing, read)
 
     async def _uid(self) -> Uid | None:
-        uid = await self._query("look up the hotkey", bt.storage.SubtensorModule.Uids, self.hotkey)
+        uid = await self._query("look up the hotkey", ITEMS.Uids, self.hotkey)
         return None if uid is None else int(uid)
 
     async def _endpoint(self) -> tuple[str | None, int]:
-        return endpoint_of(await self._query("read the endpoint", bt.storage.SubtensorModule.Axons, self.hotkey))
-
-    async def _check_serving_limit(self, served_at: int) -> None:
-        limit = await self._query("read the serving limit", bt.storage.SubtensorModule.ServingRateLimit)
-        wait = served_at + int(limit or 0) - await self.block()
-        if served_at and wait > 0:
-            raise RateLimited(f"the endpoint was changed too recently; wait {wait} blocks", blocks_to_wait=wait)
+        return endpoint_of(await self._query("read the endpoint", ITEMS.Axons, self.hotkey))
 
     async def _write(
         self,

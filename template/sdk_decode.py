@@ -1,16 +1,14 @@
 """The SDK's plain decoded records -> ours: commitments, endpoints, extrinsics. Imports no SDK and touches nothing."""
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from template.values import ChainView, Hotkey, NeuronInfo, PendingWeights, Record, Submitted, Uid
 
 
-def view_of(
-    graph: Any, *, block: int, block_hash: str, times: tuple[float, float], limits: tuple[Any, Any]
-) -> ChainView:
-    """The SDK's metagraph as ours; `times`: the block's own, the block time; `limits`: rate limit, last epoch block."""
+def view_of(graph: Any, *, block: int, block_hash: str, times: tuple[float, float], limits: Sequence[Any]) -> ChainView:
+    """The SDK's metagraph as ours. `times`: block, block time; `limits`: rate limit, last epoch, first emission."""
     return ChainView(
         netuid=graph.netuid,
         block=block,
@@ -22,6 +20,7 @@ def view_of(
         weights_rate_limit_blocks=int(limits[0] or 0),
         owner_hotkey=graph.owner_hotkey,
         owner_coldkey=graph.owner_coldkey,
+        started=limits[2] is not None,
         neurons=tuple(neuron_of(neuron, graph.raw) for neuron in graph.neurons),
     )
 

@@ -16,6 +16,7 @@ from template.errors import (
     NotPermitted,
     NotRegistered,
     RateLimited,
+    SpendLimit,
     SubnetNotFound,
     UpdateNeeded,
     WalletError,
@@ -33,6 +34,7 @@ class Meaning:
 _LATER = Meaning(ChainBusy, "the same call may work in the next block; it is tried again")
 _REFUSED = Meaning(ChainRefused, "check the values that were sent")
 _ENDPOINT = Meaning(ChainUnreachable, "check the address and the connection, or name another node as a fallback")
+_REPLACED = Meaning(ChainUnreachable, "the block was replaced, or this node does not have it yet; it is asked again")
 _BALANCE = Meaning(InsufficientBalance, "fund the coldkey (`btcli wallet balance` shows what it has)")
 _FAULT = Meaning(ChainRefused, "nothing is wrong on this side; report it if it persists")
 _KEY = Meaning(
@@ -78,6 +80,7 @@ NAMES: dict[str, Meaning] = {
     "SubNetRegistrationDisabled": Meaning(ChainRefused, "registration is closed; ask the subnet's owner"),
     "NoNeuronIdAvailable": Meaning(ChainBusy, "every seat is taken and immune; wait until one can be replaced"),
     "AccountNotAllowedCommit": Meaning(NotRegistered, "register the hotkey on this subnet first (`strata register`)"),
+    "RegistrationPriceLimitExceeded": Meaning(SpendLimit, "the price rose meanwhile; raise the limit, or wait"),
     "SpaceLimitExceeded": Meaning(RateLimited, "this epoch's space for commitments is used up; wait for the next"),
 }
 
@@ -117,6 +120,8 @@ WORDS: tuple[tuple[str, Meaning], ...] = (
     ("rpc session closed", _ENDPOINT),
     ("subscription ended", _ENDPOINT),
     ("state discarded", CLASSES["StateDiscardedError"]),
+    ("block not found for", _REPLACED),
+    ("unknown block", _REPLACED),
     ("no block at height", CLASSES["BlockNotFound"]),
     ("nonce is below", _LATER),
     ("wrong password", _PASSWORD),

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from template.errors import BaseNeuronError, ChainBusy, ChainUnreachable
 from template.values import Submitted
@@ -44,6 +44,8 @@ class Session(Protocol):
     async def block_time_s(self) -> float: ...
 
     async def finalised(self) -> int: ...
+
+    async def newest(self) -> int: ...
 
 
 S = TypeVar("S", bound=Session)
@@ -118,16 +120,26 @@ class Sessions(Generic[S]):
                     if isinstance(fault, ChainUnreachable):
                         self._pass_on(session)
                     self._drop(session)  # and with it its memory of nonces, which may be stale
-                    await asyncio.sleep(block_time_s)
+                    await self._settle(self._patience.read_s + WRITE_DEADLINE_BLOCKS * block_time_s)
                     if await landed(start):
                         return Submitted(block=None, extrinsic_index=None, message="found on the chain")
                     if attempt == ATTEMPTS:
                         raise fault from error
         raise AssertionError("the last attempt returns or raises")
 
+    async def _settle(self, limit_s: float) -> None:
+        """Wait until all that the newest block may hold is final, so that looking for it shows it; not for ever."""
+        newest = await self.read("read the newest block", lambda session: session.newest())
+        try:
+            async with asyncio.timeout(limit_s):
+                await self.wait_for_block(newest + 1)
+        except TimeoutError:
+            log.info("no new block within %.0f s after a failed write", limit_s)
+
     async def wait_for_block(self, number: int) -> int:
         """Return once block `number` is finalised. Polled: a subscription would not survive a dropped connection."""
-        pause_s, outage = 0.5, _Outage(self.endpoint, self._patience.outage_s)
+        outage = _Outage(self.endpoint, self._patience.outage_s)
+        gone_pause_s = self._patience.pause_s
         while True:
             try:
                 reached = await self.read("read the finalised block", lambda session: session.finalised())
@@ -137,7 +149,7 @@ class Sessions(Generic[S]):
                 pause_s = min(2.0, await self.read("read the block time", lambda session: session.block_time_s()) / 3)
             except ChainUnreachable as error:
                 outage.goes_on(error)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                pause_s = gone_pause_s = min(2 * gone_pause_s, LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
@@ -212,6 +224,13 @@ class Sessions(Generic[S]):
         task = asyncio.create_task(leave())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
+
+
+def cut(connection: Any) -> None:
+    """Cut the socket that a closed connection may have left: the SDK waits longer than we do for a node's goodbye."""
+    socket = getattr(getattr(connection, "_session", None), "_ws", None)
+    if socket is not None:
+        socket.transport.abort()
 
 
 class _Outage:

@@ -51,7 +51,8 @@ class NeuronInfo:
 class ChainView:
     """A subnet at one block: everybody who names the same block holds an equal view.
 
-    `time_s` is the block's own timestamp (unix seconds), `block_time_s` the chain's slot length.
+    `time_s` is the block's own timestamp (unix seconds), `block_time_s` the chain's slot length. Nobody is paid on a
+    subnet that its owner has not `started`.
     """
 
     netuid: int
@@ -65,6 +66,7 @@ class ChainView:
     owner_hotkey: Hotkey
     owner_coldkey: Coldkey
     neurons: tuple[NeuronInfo, ...]
+    started: bool = True
 
     @cached_property
     def _by_hotkey(self) -> dict[Hotkey, NeuronInfo]:

@@ -106,11 +106,11 @@ class Chain:
         """Whether nothing of the account's has to come before it."""
         return extrinsic.nonce < self.next_index(extrinsic.signer)
 
-    def fork(self, count: int) -> None:
-        """Drop the newest blocks; what was in them waits for a block again."""
+    def fork(self, count: int, *, keep: bool = True) -> None:
+        """Drop the newest blocks; what was in them waits for a block again, or is gone."""
         dropped = self.blocks.truncate(self.head.number - count)
         self.storage.revert_to(self.head.number)
-        for raw in (raw for block in dropped for raw in block.extrinsics[1:]):
+        for raw in (raw for block in dropped for raw in block.extrinsics[1:] if keep):
             try:
                 self.pool.add(decode_extrinsic(self.runtime, raw), self.head.number + 1)
             except PoolError as error:

@@ -66,8 +66,12 @@ class Controls:
         return self.chain.head.number
 
     def fork(self, params: list[Any]) -> int:
-        """Drop the newest n blocks, as a reorganisation does; gives the new head's number."""
-        self.chain.fork(_number(params, 1, self.chain.head.number - self.chain.oldest_state))
+        """Drop the newest n blocks, as a reorganisation does; gives the new head's number.
+
+        Their extrinsics wait for a block again, unless the second parameter is false: then they are gone.
+        """
+        count = _number(params, 1, self.chain.head.number - self.chain.oldest_state)
+        self.chain.fork(count, keep=bool(params[1]) if len(params) > 1 else True)
         return self.chain.head.number
 
     def set_clock(self, params: list[Any]) -> int:

@@ -1,6 +1,7 @@
 """One subnet, in memory and on the dev chain behind the real SDK, with the same people in it."""
 
 import asyncio
+import json
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from websockets.sync.client import connect as websocket
 
 from template.chain import Chain
 from template.fake.chain import FakeChain, FakeNetwork, FakeRules
@@ -19,7 +21,8 @@ TEMPO = 12
 RATE_LIMIT_BLOCKS = 5
 NEWCOMERS = 32
 VALIDATORS = 6
-LIVE = os.environ.get("STRATA_TEST_NETWORK")
+LIVE = os.environ.get("STRATA_TEST_NETWORK")  # a network's name or a ws:// endpoint, a dev chain's too
+LIVE_NETUID = int(os.environ.get("STRATA_TEST_NETUID", "1"))
 
 
 class Subnet(Protocol):
@@ -87,8 +90,9 @@ class FakeSubnet:
 class ChainThread:
     """A dev chain in a thread of its own, on a free port unless one is given."""
 
-    def __init__(self, genesis: object, port: int = 0) -> None:
+    def __init__(self, genesis: object, port: int = 0, *, dev_controls: bool = False) -> None:
         self.port = port
+        self._dev_controls = dev_controls
         self._genesis = genesis
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -104,8 +108,19 @@ class ChainThread:
     def _run(self) -> None:
         from template.devchain.node import serve
 
-        self._loop.run_until_complete(serve(self._genesis, port=self.port, on_ready=self._on_ready, stop=self._stop))
+        work = serve(
+            self._genesis, port=self.port, on_ready=self._on_ready, stop=self._stop, dev_controls=self._dev_controls
+        )
+        self._loop.run_until_complete(work)
         self._loop.close()
+
+    def ask(self, method: str, *params: object) -> object:
+        """One request of one's own, a test control for example; its result."""
+        with websocket(self.url, max_size=None) as socket:
+            socket.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}))
+            answer = json.loads(socket.recv(timeout=20))
+        assert "error" not in answer, answer
+        return answer["result"]
 
     def _on_ready(self, port: int) -> None:
         self.port = port
@@ -224,7 +239,7 @@ async def subnet(request: pytest.FixtureRequest) -> AsyncIterator[Subnet]:
 
 @pytest.fixture(params=["fake", "dev", *([pytest.param("live", marks=pytest.mark.network)] if LIVE else [])])
 async def reader(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Chain]:
-    """A chain that is only read: in memory, the dev chain, and the network named by STRATA_TEST_NETWORK."""
+    """A chain that is only read: in memory, the dev chain, and subnet STRATA_TEST_NETUID of STRATA_TEST_NETWORK."""
     if request.param == "fake":
         subnet = FakeSubnet()
         beat = asyncio.create_task(subnet.network.run(every_s=0.01))
@@ -233,7 +248,7 @@ async def reader(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         return
     from template.sdk import SdkChain, create_wallet
 
-    url = request.getfixturevalue("dev_chain").url if request.param == "dev" else LIVE
-    chain = SdkChain(url, 1, create_wallet("reader", "default", tmp_path))
+    where = (request.getfixturevalue("dev_chain").url, 1) if request.param == "dev" else (LIVE, LIVE_NETUID)
+    chain = SdkChain(*where, create_wallet("reader", "default", tmp_path))
     yield chain
     await chain.close()

@@ -1,7 +1,6 @@
 """The SDK behind our protocols when things go wrong: dead nodes, cut connections, stale nonces, bad wallets."""
 
 import asyncio
-import contextlib
 import os
 import subprocess
 import sys
@@ -14,68 +13,15 @@ from template.errors import ChainUnreachable, NetworkError, SubnetNotFound, Wall
 from template.sdk import SdkChain, create_wallet, load_wallet
 from template.session import Patience
 from tests.template.conftest import ChainThread, DevSubnet
+from tests.template.proxy import Proxy, proxy_to
 
 QUICK = Patience(connect_s=0.5, read_s=0.5, pause_s=0.05, outage_s=20.0)
 
 
-class Proxy:
-    """A TCP proxy that cuts its connections, or goes silent, when a test asks for it."""
-
-    def __init__(self, port: int) -> None:
-        self.cut_on: bytes | None = None
-        self.silent = False
-        self.connections = 0
-        self._upstream = port
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._tasks.add(asyncio.current_task())
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._upstream)
-        self._writers |= {writer, up_writer}
-        await asyncio.gather(self._pump(reader, up_writer, True), self._pump(up_reader, writer, False))
-        self._writers -= {writer, up_writer}
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, outbound: bool) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(2**16):
-                if self.silent:
-                    continue
-                writer.write(data)
-                await writer.drain()
-                if outbound and self.cut_on and self.cut_on in unmasked(data):
-                    self.cut_on = None
-                    await asyncio.sleep(0.3)
-                    self.cut()
-        writer.close()
-
-    def cut(self) -> None:
-        for writer in list(self._writers):
-            writer.close()
-
-    async def close(self) -> None:
-        self.cut()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def unmasked(data: bytes) -> bytes:
-    """A client's websocket frame without its mask; anything else as it is."""
-    if len(data) < 14 or not data[1] & 0x80:
-        return data
-    start = {126: 4, 127: 10}.get(data[1] & 0x7F, 2)
-    mask, rest = data[start : start + 4], data[start + 4 :]
-    return bytes(byte ^ mask[index % 4] for index, byte in enumerate(rest))
-
-
 @pytest.fixture
 async def proxy(dev_chain: ChainThread) -> AsyncIterator[Proxy]:
-    proxy = Proxy(dev_chain.port)
-    server = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
-    proxy.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    yield proxy
-    server.close()
-    await proxy.close()
+    async with proxy_to(dev_chain.port) as proxy:
+        yield proxy
 
 
 async def test_a_wait_for_a_block_survives_cut_connections(dev_subnet: DevSubnet, proxy: Proxy) -> None:

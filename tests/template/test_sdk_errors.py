@@ -110,6 +110,7 @@ def test_a_rate_limit_says_how_long_to_wait() -> None:
     message = "Weights on netuid 1 were last set 3 blocks ago; the rate limit is 10 blocks. Retry in ~7 blocks (~84s)."
     ours = our_error(bt.ChainError(message, code=bt.ErrorCode.RATE_LIMITED), "set weights")
     assert isinstance(ours, RateLimited) and ours.blocks_to_wait == 7
+    assert str(ours).endswith("the rate limit is 10 blocks; wait 7 blocks (about 84 s)")
 
 
 def test_the_chains_own_name_is_kept() -> None:

@@ -25,9 +25,13 @@ class Fault(Exception):
 class Plain:
     """A session that counts, and fails to connect or close when told to."""
 
-    def __init__(self, made: list["Plain"], connecting: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, made: list["Plain"], connecting: Callable[[], Awaitable[None]], turn: int) -> None:
         self.closed = False
+        self.final, self.beat, self.ahead = 5, 0, -1
+        self.turn = turn
         self._connecting = connecting
+        if made:
+            self.final, self.beat, self.ahead = made[-1].final, made[-1].beat, made[-1].ahead
         made.append(self)
 
     async def connect(self) -> None:
@@ -41,7 +45,11 @@ class Plain:
         return 0.01
 
     async def finalised(self) -> int:
-        return 5
+        self.final += self.beat
+        return self.final
+
+    async def newest(self) -> int:
+        return self.final + self.ahead
 
 
 def translate(error: BaseException, doing: str) -> BaseNeuronError:
@@ -54,7 +62,10 @@ async def at_once() -> None:
 
 
 def sessions(made: list[Plain], connecting: Callable[[], Awaitable[None]] = at_once) -> Sessions[Plain]:
-    return Sessions("ws://node", lambda: Plain(made, connecting), faults=(Fault,), translate=translate, patience=QUICK)
+    def make(turn: int) -> Plain:
+        return Plain(made, connecting, turn)
+
+    return Sessions("ws://node", make, faults=(Fault,), translate=translate, patience=QUICK)
 
 
 async def not_landed(start: int) -> bool:
@@ -119,20 +130,56 @@ async def test_an_error_that_is_nobodys_passes_through() -> None:
     await chain.close()
 
 
-async def test_a_connect_that_hangs_is_left_to_itself() -> None:
+async def test_a_connect_that_hangs_is_ended_and_closed() -> None:
     made: list[Plain] = []
-    let_go = asyncio.Event()
-
-    async def slowly() -> None:
-        await let_go.wait()
-
-    chain = sessions(made, slowly)
+    chain = sessions(made, lambda: asyncio.Event().wait())
     with pytest.raises(ChainUnreachable, match=r"ws://node to answer within 0.1 s, found silence"):
         await chain.read("read", lambda session: session.finalised())
-    assert not any(session.closed for session in made)
-    let_go.set()
     await chain.close()
-    assert all(session.closed for session in made)
+    assert len(made) == ATTEMPTS and all(session.closed for session in made)
+
+
+async def test_each_session_after_a_silent_one_begins_with_the_next_endpoint() -> None:
+    made: list[Plain] = []
+    chain = sessions(made)
+
+    async def read(session: Plain) -> int:
+        return 42 if session.turn == 2 else await asyncio.Event().wait()
+
+    assert await chain.read("read", read) == 42 == await chain.read("read", read)
+    assert [session.turn for session in made] == [0, 1, 2]
+    await chain.close()
+
+
+async def test_a_session_that_only_remembers_too_much_is_replaced_at_the_same_endpoint() -> None:
+    made: list[Plain] = []
+    chain = sessions(made)
+
+    async def send(session: Plain) -> Submitted:
+        if session is made[0]:
+            raise Fault("busy")
+        return DONE
+
+    assert await chain.write("write", send, not_landed) == DONE
+    assert [session.turn for session in made] == [0, 0]
+    await chain.close()
+
+
+async def test_an_outage_is_said_when_it_begins_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    outage = [9]
+
+    async def sometimes() -> None:
+        if outage[0] > 0:
+            outage[0] -= 1
+            raise Fault("gone")
+
+    chain = sessions([], sometimes)
+    with caplog.at_level("INFO", "template.session"):
+        assert await chain.wait_for_block(5) == 5
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and said[0].startswith("waiting for=chain endpoint=ws://node gone_s=0 reason='could not ")
+    assert said[1].startswith("chain=back endpoint=ws://node gone_s=")
+    await chain.close()
 
 
 async def test_a_write_is_sent_again_for_a_passing_fault() -> None:
@@ -163,6 +210,24 @@ async def test_a_write_that_landed_is_not_sent_again() -> None:
 
     assert (await chain.write("write", send, landed)).message == "found on the chain"
     assert sent == [1] and asked == [5]
+    await chain.close()
+
+
+async def test_a_write_is_looked_for_once_all_that_may_hold_it_is_final() -> None:
+    made: list[Plain] = []
+    chain, looked_at = sessions(made), []
+
+    async def send(session: Plain) -> Submitted:
+        for each in made:
+            each.beat, each.ahead = 1, 4  # from now on blocks come, and the newest four are not final
+        raise Fault("busy")
+
+    async def landed(start: int) -> bool:
+        looked_at.append(made[-1].final)
+        return True
+
+    assert (await chain.write("write", send, landed)).message == "found on the chain"
+    assert looked_at[0] > 5 + 4
     await chain.close()
 
 
