@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import os
 import socket
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import blake3
@@ -117,16 +119,19 @@ class IncomingRequest:
 def refusal_reply(error: Exception, refusals: Refusals) -> Reply | None:
     """The answer for an error that is the sender's to know, or None for one that is a fault of ours."""
     facts: dict[str, Any] = {"message": str(error)}
+    headers: dict[str, str] = {}
     if isinstance(error, AuthError | RefusedRequest | BodyTooLarge | BodyMismatch):
         status, facts["error"] = error.status, error.word
         if isinstance(error, ClockFault):
             facts["delta_s"], facts["server_time_s"] = error.delta_s, time.time()
+        if isinstance(error, RefusedRequest) and error.retry_after_s is not None:
+            headers["Retry-After"] = str(math.ceil(error.retry_after_s))
     else:
         known = next((refusals[kind] for kind in type(error).__mro__ if kind in refusals), None)
         if known is None:
             return None
         status, facts["error"] = known
-    return json_reply(facts, status=status)
+    return replace(json_reply(facts, status=status), headers=headers)
 
 
 class _Door:

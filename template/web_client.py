@@ -68,8 +68,8 @@ def our_error(error: Exception, peer: str, doing: str) -> TransportError:
     return kind(f"expected {peer} to {doing}, found: {reason}; {remedy}")
 
 
-def refusal(status: int, body: bytes, peer: str) -> PeerRefused:
-    """Our error for an answer of status 400 and above."""
+def refusal(status: int, body: bytes, peer: str, *, retry_after: str | None = None) -> PeerRefused:
+    """Our error for an answer of status 400 and above. `retry_after` is the header; only its form in seconds counts."""
     try:
         facts: Any = json.loads(body)
     except ValueError:
@@ -86,7 +86,13 @@ def refusal(status: int, body: bytes, peer: str) -> PeerRefused:
             word=word,
             delta_s=float(delta_s),
         )
-    return PeerRefused(f"{peer} refused the request ({word}): {message}", status=status, word=word)
+    wait = retry_after if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else None
+    return PeerRefused(
+        f"{peer} refused the request ({word}): {message}",
+        status=status,
+        word=word,
+        retry_after_s=None if wait is None else float(wait[:9]),
+    )
 
 
 class HttpTransport:
@@ -189,7 +195,7 @@ class HttpTransport:
         if answer.status < 400:
             return BadResponse(f"expected an answer from {peer}, found a redirect ({answer.status}); check its address")
         data = b"".join([chunk async for chunk in _limited(answer, REFUSAL_LIMIT_BYTES, peer)])
-        return refusal(answer.status, data, peer)
+        return refusal(answer.status, data, peer, retry_after=answer.headers.get("Retry-After"))
 
 
 async def _slices(body: Body) -> AsyncIterator[bytes]:

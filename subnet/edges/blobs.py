@@ -8,6 +8,7 @@ the reader verifies with a chunk proof. Errors of the file system stop here. Kno
 import errno
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -44,6 +45,10 @@ class BlobStore(Protocol):
 
     def size(self, name: str) -> int:
         """How many bytes the blob has."""
+        ...
+
+    def kept_since_s(self, name: str) -> float:
+        """When the blob was last put (unix seconds)."""
         ...
 
     def has(self, name: str) -> bool:
@@ -96,6 +101,7 @@ class MemoryBlobs:
     def __init__(self, *, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._blobs: dict[str, bytes] = {}
+        self._since_s: dict[str, float] = {}
 
     def put(self, data: Bytes) -> str:
         name = digest(data)
@@ -111,7 +117,7 @@ class MemoryBlobs:
         needed_bytes = sum(map(len, self._blobs.values())) + memoryview(data).nbytes
         if name not in self._blobs and needed_bytes > self._limit_bytes:
             raise _full(needed_bytes, self._limit_bytes)
-        self._blobs[name] = bytes(data)
+        self._blobs[name], self._since_s[name] = bytes(data), time.time()
 
     def get(self, name: str) -> bytes:
         check_name(name)
@@ -126,6 +132,10 @@ class MemoryBlobs:
     def size(self, name: str) -> int:
         return len(self.get(name))
 
+    def kept_since_s(self, name: str) -> float:
+        self.get(name)
+        return self._since_s[name]
+
     def has(self, name: str) -> bool:
         check_name(name)
         return name in self._blobs
@@ -133,6 +143,7 @@ class MemoryBlobs:
     def delete(self, name: str) -> None:
         check_name(name)
         self._blobs.pop(name, None)
+        self._since_s.pop(name, None)
 
     def digests(self) -> list[str]:
         return sorted(self._blobs)
@@ -183,8 +194,14 @@ class LocalBlobs:
             raise self._failed("read from", error) from error
 
     def size(self, name: str) -> int:
+        return self._stat(name).st_size
+
+    def kept_since_s(self, name: str) -> float:
+        return self._stat(name).st_mtime
+
+    def _stat(self, name: str) -> os.stat_result:
         try:
-            return self._path(name).stat().st_size
+            return self._path(name).stat()
         except FileNotFoundError as error:
             raise _missing(name) from error
         except OSError as error:

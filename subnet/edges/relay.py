@@ -126,6 +126,7 @@ class Relay:
                 "answers that are under way",
                 word="relay_full",
                 status=429,
+                retry_after_s=1.0,
             )
 
     async def send(self, receiver: Hotkey, letter: Letter) -> Answer:

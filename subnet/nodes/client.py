@@ -1,6 +1,7 @@
 """A node's way to the orchestrator: say something and get its acknowledgement, follow the ledger, use the store.
 
-Retries what is temporary with growing pauses, each time signed anew, until the caller's patience is over. Everything
+Retries what is temporary with growing pauses (or after as long as the other side asks for), each time signed anew,
+until the caller's patience is over. Everything
 between a node and the orchestrator is started here, by the node. Decides nothing about training.
 """
 
@@ -76,6 +77,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     root_steps: int
     opened_round: int
     round_tokens: int  # that its receipts of this round count
+    failed_rounds: tuple[int, ...]  # whose evidence it has to keep, because a validator failed a segment of them
     events: tuple[Event, ...]  # the manifests, the current round and what is still to be done in it
     peers: dict[str, str]
 
@@ -106,9 +108,10 @@ async def retried(attempt: Callable[[], Awaitable[T]], *, what: str, patience_s:
             late += isinstance(error, ClockSkew)
             if not temporary(error) and not (isinstance(error, ClockSkew) and late <= LATE_TRIES):
                 raise
-            if clock() + pause_s > end_s:
+            asked_s = (error.retry_after_s if isinstance(error, PeerRefused) else None) or 0.0
+            if clock() + max(pause_s, asked_s) > end_s:
                 raise UnreachableError(f"expected {what} within {patience_s:.0f} s; {error}") from error
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(max(pause_s, asked_s))
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 

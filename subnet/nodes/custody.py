@@ -1,20 +1,22 @@
 """A miner's custody of its replica: which state it is in, what it has committed, and its chain of receipts.
 
-Owns the replica, the public states it started from, and the small file by which a restarted miner finds its last
-committed state. Knows nothing of lanes, of the network, or of when a round begins.
+Owns the replica, the public states it started from, and the small file (with a copy) by which a restarted miner finds
+its last committed state. Knows nothing of lanes, of the network, or of when a round begins.
 """
 
 import json
-import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from subnet.cheats.base import Cheat
 from subnet.config import RunConfig
 from subnet.edges.blobs import BlobStore
 from subnet.errors import EvidenceError, StoreError
 from subnet.model.partition import initial_tensors
+from subnet.nodes.retention import write_note
 from subnet.stage.state import (
     Flat,
     PublicState,
@@ -26,7 +28,7 @@ from subnet.stage.state import (
 )
 from subnet.wire.merkle import merkle_root
 
-NOTE = "replica.json"
+NOTES = ("replica.json", "replica.json.bak")
 
 
 @dataclass(kw_only=True)
@@ -37,6 +39,7 @@ class Custody:
     stage: int
     blobs: BlobStore
     folder: Path
+    start: Callable[..., None] = Cheat(0.0).start  # puts the replica where a round begins
     recompute: bool = False  # spare memory; see `Stage`
     replica: Replica = field(init=False)
     layout: StateLayout = field(init=False)
@@ -69,7 +72,7 @@ class Custody:
         moments = None
         if self.root:
             moments = state_from_bytes(self.layout, self.blobs.get(self.root)).moments
-        self.replica.start(self.publics[round_number].parameters, moments)
+        self.start(self.replica.start, self.publics[round_number].parameters, moments)
         self.steps = self.root_steps if self.root else 0
         self.round_tokens = self.root_tokens = 0
 
@@ -95,17 +98,10 @@ class Custody:
         self.remember()
 
     def remember(self) -> None:
-        """Write down the last committed state, atomically, for after a restart."""
-        path = self.folder / NOTE
+        """Write down the last committed state, for after a restart: two copies, so that one may be damaged."""
         note = json.dumps({"run_id": self.run.run_id, "stage": self.stage, "root": self.root})
-        temporary = path.with_suffix(".tmp")
-        try:
-            temporary.write_text(note)
-            os.replace(temporary, path)
-        except OSError as error:
-            raise StoreError(
-                f"expected to write {path}, found: {error}; free the disk or choose another folder"
-            ) from error
+        for name in NOTES:
+            write_note(self.folder / name, note)
 
     def pseudo_gradient(self, round_number: int) -> tuple[Flat, Flat]:
         """The ends of this round's trajectory: its public parameters and the replica's own."""
@@ -114,15 +110,24 @@ class Custody:
 
 def remembered(folder: Path, run: RunConfig, blobs: BlobStore) -> str:
     """The last committed state of an earlier process in this folder, if its bytes are still there; else empty."""
+    return next((root for name in NOTES if (root := _noted(folder / name, run)) and _has(blobs, root)), "")
+
+
+def _noted(path: Path, run: RunConfig) -> str:
+    """The root in one copy of the note; empty when it is missing, damaged or another run's."""
     try:
-        note = json.loads((folder / NOTE).read_text())
+        note = json.loads(path.read_text())
     except (OSError, ValueError):
         return ""
     root = note.get("root", "") if isinstance(note, dict) and note.get("run_id") == run.run_id else ""
+    return root if isinstance(root, str) else ""
+
+
+def _has(blobs: BlobStore, root: str) -> bool:
     try:
-        return root if root and blobs.has(root) else ""
+        return blobs.has(root)
     except (StoreError, EvidenceError):
-        return ""
+        return False
 
 
 def initial_public(run: RunConfig, stage: int) -> bytes:

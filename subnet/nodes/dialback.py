@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from urllib.parse import quote
 
 import msgspec
 
@@ -42,6 +43,11 @@ class DialBack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tested: bool
     reached: bool
     message: str
+
+
+def dial_target(address: str) -> str:
+    """The request target by which a miner asks to be dialled at the address that it announced."""
+    return f"/v1/dial-back?address={quote(address, safe=':')}"
 
 
 def routes(node: Orchestrator, transport: Transport, *, address_map: Mapping[str, str]) -> list[Route]:
@@ -80,11 +86,13 @@ class _Dialler:
 
     def _check_rate(self, caller: str) -> None:
         now_s = time.monotonic()
-        if now_s - self._asked_s.get(caller, -BETWEEN_S) < BETWEEN_S or self._under_way >= AT_ONCE:
+        wait_s = self._asked_s.get(caller, now_s - BETWEEN_S) + BETWEEN_S - now_s
+        if wait_s > 0 or self._under_way >= AT_ONCE:
             raise RefusedRequest(
                 f"expected {BETWEEN_S:.0f} s between two calls and at most {AT_ONCE} under way, found more; ask later",
                 word="too_soon",
                 status=429,
+                retry_after_s=max(wait_s, 1.0),
             )
         self._asked_s[caller] = now_s
 

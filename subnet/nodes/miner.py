@@ -44,6 +44,7 @@ from subnet.wire.messages import (
     Plan,
     Receipt,
     Signed,
+    Verdict,
     check_signed,
 )
 from template.auth import Signer, Verifier
@@ -82,7 +83,7 @@ class Miner:
     def __post_init__(self) -> None:
         self.inbox = Inbox(run=self.run)
         self.reach = Reach(self.client)
-        self.retention = Retention(blobs=self.blobs)
+        self.retention = Retention(blobs=self.blobs, run=self.run, folder=self.folder)
 
     @property
     def signer(self) -> Signer:
@@ -116,13 +117,9 @@ class Miner:
 
     async def _join(self) -> Brief:
         join = Join(
-            **self._names(),
-            hotkey=self.signer.hotkey,
-            address=self.address,
-            memory_bytes=0,
-            root=remembered(self.folder, self.run, self.blobs),
-            time_ms=now_ms(),
-        )
+            **self._names(), hotkey=self.signer.hotkey, address=self.address, memory_bytes=0,
+            root=remembered(self.folder, self.run, self.blobs), time_ms=now_ms(),
+        )  # fmt: skip
         await self.client.say(join)
         brief = await self.client.brief()
         if brief.stage is not None:
@@ -131,14 +128,12 @@ class Miner:
             self.custody.root, self.custody.root_steps = brief.root, brief.root_steps
             self.custody.opened_round, self.custody.head = brief.opened_round, brief.head
             self.custody.root_tokens = brief.round_tokens
+        for number in brief.failed_rounds:
+            self.retention.pin(number)
         log.info(
             "joined address=%s stage=%s round=%d phase=%s root=%s",
-            self.address,
-            brief.stage,
-            brief.round,
-            brief.phase,
-            brief.root[:12],
-        )
+            self.address, brief.stage, brief.round, brief.phase, brief.root[:12],
+        )  # fmt: skip
         return brief
 
     async def _leave(self) -> None:
@@ -171,6 +166,8 @@ class Miner:
                 self.manifests[body.round] = body
             case RoundBegin(round=number):
                 await self._begin_round(number)
+            case Said(signed=signed) if signed.kind == "verdict":
+                self._failed(check_signed(signed, Verdict, self.verifier))
             case Said(signed=signed):
                 await self._step(check_signed(signed, Plan, self.verifier), signed)
             case RoundClose(round=number):
@@ -207,7 +204,7 @@ class Miner:
             data = own if merkle_root(own) == public.root else b""
         if not data:
             data = await self.client.get(public.root, limit_bytes=public.state_bytes)
-        self.blobs.put_named(public.root, data)
+        self.retention.keep(number, public.root, data)
         self.custody.take_public(number, data)
 
     async def _step(self, plan: Plan, signed: Signed) -> None:
@@ -307,16 +304,11 @@ class Miner:
 
         data = await merge_stage(self.run, closed, custody.publics[closed.round], fetch=fetch, reduce=reduce)
         root = merkle_root(data)
-        self.blobs.put_named(root, data)
+        self.retention.keep(closed.round + 1, root, data)
         merged = Merged(
-            **self._names(),
-            hotkey=self.signer.hotkey,
-            round=closed.round + 1,
-            stage=closed.stage,
-            root=root,
-            state_bytes=len(data),
-            time_ms=now_ms(),
-        )
+            **self._names(), hotkey=self.signer.hotkey, round=closed.round + 1, stage=closed.stage,
+            root=root, state_bytes=len(data), time_ms=now_ms(),
+        )  # fmt: skip
         await self._unless_refused(self.client.say(merged), "merged")
 
     async def _unless_refused(self, saying: Awaitable[Any], what: str) -> None:
@@ -384,6 +376,11 @@ class Miner:
     def keep(self, name: str, data: bytes) -> None:
         """Keep a blob of this round as evidence."""
         self.retention.keep(self.round, name, data)
+
+    def _failed(self, verdict: Verdict) -> None:
+        """Say that a validator failed a segment of ours, and keep its evidence for others to check."""
+        log.warning("verdict=fail round=%d reason=%s by=%s", verdict.round, verdict.reason, verdict.validator)
+        self.retention.pin(verdict.round)
 
     def _names(self) -> dict[str, Any]:
         return {"version": WIRE_VERSION, "run_id": self.run.run_id}

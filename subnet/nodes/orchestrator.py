@@ -22,6 +22,7 @@ from subnet.ledger.fold import apply, fold
 from subnet.ledger.record import Record, make_record
 from subnet.ledger.state import RunState
 from subnet.nodes.clock import now_ms
+from subnet.nodes.retention import keep_pruning
 from subnet.scheduler.tick import Outside, tick
 from subnet.wire.messages import (
     KINDS,
@@ -110,6 +111,7 @@ class Orchestrator:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._decide())
             tasks.create_task(self._watch_chain())
+            tasks.create_task(keep_pruning(self.store, lambda: self.state))
 
     async def _decide(self) -> None:
         while True:

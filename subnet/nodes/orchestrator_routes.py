@@ -22,13 +22,26 @@ from subnet.errors import (
     StoreError,
     StoreFull,
 )
+from subnet.incentive.owed import failed_rounds
 from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, RoundBegin, RoundClose, Said
 from subnet.ledger.receiving import tokens_trained
 from subnet.merge.contribution import norm, read_contribution
 from subnet.model.cost import parameters, spans
 from subnet.nodes.client import ROUTES, Brief, LedgerPage, Orders, RunFacts
 from subnet.nodes.orchestrator import Orchestrator
-from subnet.wire.messages import WIRE_VERSION, Plan, Position, Signed, make_signed, read_signed
+from subnet.nodes.rates import ALLOWED, Rates
+from subnet.wire.messages import (
+    KINDS,
+    WIRE_VERSION,
+    Plan,
+    Position,
+    Receipt,
+    Signed,
+    Verdict,
+    check_signed,
+    make_signed,
+    read_signed,
+)
 from template.errors import RefusedRequest
 from template.transport import Handler, Incoming, Reply, Route
 from template.web import Refusals
@@ -74,6 +87,7 @@ class _Doors:
 
     def __init__(self, node: Orchestrator) -> None:
         self._node = node
+        self._rates = Rates()
         self._looked_s = -LOOK_AGAIN_S
 
     async def config(self, request: Incoming) -> Reply:
@@ -100,6 +114,7 @@ class _Doors:
                 raise MessageError(f"expected a {kind} on this route, found a {signed.kind}; use the route of its kind")
             if kind == "verdict":
                 await self._node.check_drawn(signed)
+            self._check_rate(signed)
             event = self._node.log_message(signed)
             self._node.polled[caller] = time.monotonic()
             position = Position(
@@ -108,6 +123,15 @@ class _Doors:
             return _json(make_signed(position, self._node.signer))
 
         return handle
+
+    def _check_rate(self, signed: Signed) -> None:
+        """Refuse what its author says too often; a message that is in the log already is not said again."""
+        kind = signed.kind
+        if kind == "receipt":
+            kind = read_signed(signed, Receipt).kind
+        if kind in ALLOWED and self._node.ledger.position(signed.digest) is None:
+            check_signed(signed, KINDS[signed.kind], self._node.verifier)  # else a stranger could use it up
+            self._rates.take(signed.hotkey, kind)
 
     async def _look_for(self, request: Incoming) -> None:
         """A hotkey that is not on the roster may have registered since: look at the chain once a second, no more."""
@@ -155,6 +179,7 @@ class _Doors:
                 root_steps=member.root_steps,
                 opened_round=member.opened_round,
                 round_tokens=tokens_trained(state, caller),
+                failed_rounds=failed_rounds(state, caller),
                 events=events,
                 peers=self._peers(events),
             )
@@ -176,7 +201,7 @@ class _Doors:
     def _concerns(self, event: Event, caller: str) -> bool:
         body = event.body
         if isinstance(body, Said):
-            return body.signed.kind == "plan" and caller in read_signed(body.signed, Plan).path
+            return _concerns_by_word(body.signed, caller)
         if isinstance(body, Assign):
             return body.hotkey == caller
         if isinstance(body, ClosedSet):
@@ -185,7 +210,8 @@ class _Doors:
 
     def _peers(self, events: tuple[Event, ...]) -> dict[str, str]:
         bodies = [event.body for event in events]
-        plans = [read_signed(body.signed, Plan) for body in bodies if isinstance(body, Said)]
+        said = [body.signed for body in bodies if isinstance(body, Said)]
+        plans = [read_signed(signed, Plan) for signed in said if signed.kind == "plan"]
         members = self._node.state.members
         return {hotkey: members[hotkey].address for plan in plans for hotkey in plan.path}
 
@@ -257,6 +283,16 @@ def joined_caller(node: Orchestrator, request: Incoming) -> str:
     if hotkey not in node.state.members:
         raise RefusedRequest(f"expected a member of the run, found {hotkey}; join first", word="no_member", status=403)
     return hotkey
+
+
+def _concerns_by_word(signed: Signed, caller: str) -> bool:
+    """A plan with the caller in its lane, or a fail of one of its segments."""
+    if signed.kind == "plan":
+        return caller in read_signed(signed, Plan).path
+    if signed.kind == "verdict":
+        verdict = read_signed(signed, Verdict)
+        return verdict.hotkey == caller and verdict.verdict == "fail"
+    return False
 
 
 def _json(value: msgspec.Struct) -> Reply:

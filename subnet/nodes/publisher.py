@@ -6,6 +6,7 @@ writes the checkpoint that `from_pretrained` loads, and evaluates it on held-out
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from subnet.nodes.clock import now_ms
 from subnet.nodes.custody import initial_public
 from subnet.nodes.follower import Follower
 from subnet.nodes.merging import merge_stage
+from subnet.nodes.retention import prune
 from subnet.stage.evaluate import heldout_loss
 from subnet.stage.layout import StateLayout, public_from_bytes
 from subnet.wire.merkle import merkle_root
@@ -63,6 +65,7 @@ class Publisher:
                 await asyncio.sleep(LOOK_S)
             if number not in self.follower.state.checkpoints:
                 await self._publish(number)
+            prune(self.blobs, self.follower.state, now_s=time.time())
 
     async def _state_initial(self) -> None:
         """The public states of round 0, made tensor by tensor from the run's seed."""

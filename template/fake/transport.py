@@ -53,7 +53,7 @@ class FakeTransport:
             else:
                 parts.append(message.get("body", b""))
         if status >= 400:
-            raise refusal(status, b"".join(parts), peer)
+            raise refusal(status, b"".join(parts), peer, retry_after=headers.get("retry-after"))
         return Response(status=status, body=b"".join(parts), headers=headers)
 
     async def download(
@@ -65,15 +65,16 @@ class FakeTransport:
         limit_bytes: int,
         timeout_s: float = 60.0,
     ) -> AsyncIterator[bytes]:
-        status, received = 0, 0
+        status, received, retry_after = 0, 0, None
         call = _Call("GET", target, b"", self._headers("GET", target, receiver))
         async for message in self._exchange(call, peer, timeout_s):
             if message["type"] == "http.response.start":
                 status = message["status"]
+                retry_after = dict(message["headers"]).get(b"retry-after", b"").decode("latin-1")
                 continue
             chunk: bytes = message.get("body", b"")
             if status >= 400:
-                raise refusal(status, chunk, peer)
+                raise refusal(status, chunk, peer, retry_after=retry_after)
             received += len(chunk)
             if received > limit_bytes:
                 raise BodyTooLarge(f"expected at most {limit_bytes} bytes from {peer}, found more; ask for less")

@@ -1,5 +1,7 @@
 """Trying again: what is temporary is tried again, what is final is said at once."""
 
+import asyncio
+
 import pytest
 
 from subnet.errors import UnreachableError
@@ -28,6 +30,18 @@ def late() -> ClockSkew:
 async def test_what_is_temporary_is_tried_again():
     peer = Peer(PeerUnreachable("nobody"), PeerRefused("full", status=429, word="relay_full"))
     assert await retried(peer, what="an answer") == "answer" and peer.asked == 3
+
+
+async def test_a_peer_is_left_alone_for_as_long_as_it_asks():
+    """The first pause would be a fifth of a second; a wait beyond the patience ends it at once."""
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    peer = Peer(PeerRefused("too often", status=429, word="too_often", retry_after_s=0.5))
+    assert await retried(peer, what="an answer") == "answer" and loop.time() - begun_s >= 0.5
+    far = Peer(PeerRefused("too often", status=429, word="too_often", retry_after_s=1e9))
+    with pytest.raises(UnreachableError, match="expected an answer within 60 s; too often"):
+        await retried(far, what="an answer", patience_s=60.0)
+    assert far.asked == 1
 
 
 async def test_what_is_final_is_raised_at_once():

@@ -22,7 +22,7 @@ from template.fake.keys import FakeSigner, FakeVerifier
 from template.fake.transport import FakePeers, FakeTransport
 from template.transport import Incoming, Reply, Route, Transport, json_reply
 from template.web import WebServer, application, serve
-from template.web_client import HttpTransport
+from template.web_client import HttpTransport, refusal
 
 SERVER = FakeSigner("server").hotkey
 
@@ -64,6 +64,9 @@ class Doors:
     async def refuse(self, request: Incoming) -> Reply:
         raise RefusedRequest("not planned for this lane; ask for a new plan", word="not_planned", status=409)
 
+    async def busy(self, request: Incoming) -> Reply:
+        raise RefusedRequest("too many; ask later", word="too_often", status=429, retry_after_s=2.1)
+
     async def foreign(self, request: Incoming) -> Reply:
         raise Foreign("outside the band")
 
@@ -91,6 +94,7 @@ def routes(room: Room) -> list[Route]:
         Route(method="POST", path="/v1/note", handler=doors.note),
         Route(method="POST", path="/v1/refuse", handler=doors.refuse),
         Route(method="GET", path="/v1/foreign", handler=doors.foreign, signed=False),
+        Route(method="GET", path="/v1/busy", handler=doors.busy, signed=False),
         Route(method="GET", path="/v1/gone", handler=doors.gone, signed=False),
         Route(method="GET", path="/v1/chunks", handler=doors.chunks, signed=False),
         Route(method="GET", path="/v1/forever", handler=doors.forever, signed=False),
@@ -165,6 +169,29 @@ async def test_a_wrong_clock_is_named_with_the_difference(room: Room, seconds: f
         await room.connect(late).request("POST", room.peer, "/v1/note", body=b"x", receiver=SERVER)
     assert caught.value.delta_s == pytest.approx(seconds, abs=2)
     assert room.changes == []
+
+
+async def test_a_refusal_says_when_to_come_again(room: Room) -> None:
+    """In whole seconds, rounded up, as HTTP has it."""
+    transport = room.connect()
+    with pytest.raises(PeerRefused, match="too_often") as caught:
+        await transport.request("GET", room.peer, "/v1/busy")
+    with pytest.raises(PeerRefused) as downloading:
+        [part async for part in transport.download(room.peer, "/v1/busy", limit_bytes=1000)]
+    for refused in (caught.value, downloading.value):
+        assert (refused.status, refused.retry_after_s) == (429, 3.0)
+    with pytest.raises(PeerRefused) as plain:
+        await transport.request("GET", room.peer, "/v1/gone")
+    assert plain.value.retry_after_s is None
+
+
+@pytest.mark.parametrize(
+    ("header", "wait_s"),
+    [("0", 0.0), ("7", 7.0), ("9" * 400, 999999999.0), ("-1", None), ("soon", None), ("", None), ("1.5", None),
+     ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("\u0667", None), (None, None)],
+)  # fmt: skip
+def test_only_a_wait_in_seconds_is_understood(header: str | None, wait_s: float | None) -> None:
+    assert refusal(429, b"{}", "peer", retry_after=header).retry_after_s == wait_s
 
 
 async def test_another_body_than_the_signed_one_is_refused(room: Room) -> None:
