@@ -8,12 +8,12 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Mapping
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from subnet.canonical import parse
 from subnet.errors import PeerError, UnreachableError
 from subnet.nodes.client import REQUEST_S, RunClient, retried
-from subnet.nodes.dialback import DialBack
+from subnet.nodes.dialback import DialBack, dial_target
 from subnet.nodes.starting import Joined
 from template.config import LOCAL_STAND_IN_ADDRESS, resolve_peer
 from template.errors import TransportError
@@ -81,7 +81,7 @@ async def stands(client: RunClient, address: str) -> bool:
 
 async def dial_back(client: RunClient, address: str, *, patience_s: float = PATIENCE_S) -> DialBack | None:
     """Have the orchestrator try to reach this address; None when it does not say."""
-    target = f"/v1/dial-back?address={quote(address, safe=':')}"
+    target = dial_target(address)
 
     async def ask() -> DialBack:
         response = await client.transport.request(

@@ -10,12 +10,11 @@ import logging
 from starlette.applications import Starlette
 
 from subnet.audit.tensors import frame_bytes
-from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.edges.relay import RelayLimits, answer_room
 from subnet.errors import PeerError
 from subnet.nodes.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, REQUEST_S, RunClient
-from subnet.wire.letter import HEAD_LIMIT_BYTES, Letter, check_relayable, unpack
+from subnet.wire.letter import HEAD_LIMIT_BYTES, Letter, answer_target, check_relayable, take_target, unpack
 from template.errors import BodyTooLarge, TransportError
 from template.inward import Inward, answered
 from template.transport import json_reply
@@ -69,7 +68,7 @@ class Letters:
         client = self._client
         parts = client.transport.download(
             client.peer,
-            f"/v1/relay?wait_s={WAIT_S:g}",
+            take_target(WAIT_S),
             receiver=client.orchestrator,
             limit_bytes=self._limit_bytes,
             timeout_s=REQUEST_S + WAIT_S,
@@ -88,7 +87,7 @@ class Letters:
             status, body = 403, _refusal("refused", str(error))
         except BodyTooLarge as error:
             status, body = error.status, _refusal(error.word, str(error))
-        target = f"/v1/relay/answers/{head.number}?status={status}&digest={digest(body)}&length={len(body)}"
+        target = answer_target(head.number, status, body)
         try:
             await self._client.transport.request(
                 "POST", self._client.peer, target, body=body, receiver=self._client.orchestrator, timeout_s=REQUEST_S

@@ -8,11 +8,10 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from subnet.canonical import digest
 from subnet.edges.blobs import check_blob
 from subnet.errors import EvidenceError
 from subnet.nodes.client import RunClient, retried
-from subnet.wire.letter import make_letter, pack
+from subnet.wire.letter import make_letter, pack, send_target
 from template.errors import BodyTooLarge, PeerUnreachable
 from template.inward import Inward
 from template.transport import Response
@@ -107,7 +106,7 @@ class Reach:
         bundle = pack(
             [make_letter(request.method, request.target, request.headers, request.body, answer_bytes=answer_bytes)]
         )
-        target = f"/v1/relay/{peer.hotkey}?digest={digest(bundle)}&length={len(bundle)}&answer={answer_bytes}"
+        target = send_target(peer.hotkey, bundle, answer_bytes=answer_bytes)
         response = await client.transport.request(
             "POST", client.peer, target, body=bundle, receiver=client.orchestrator, timeout_s=LETTER_S
         )

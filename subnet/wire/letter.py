@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from subnet.canonical import digest
 from subnet.errors import MessageError, RefusedError
 
 HEAD_LIMIT_BYTES = 4096
@@ -77,6 +78,21 @@ def unpack(bundle: bytes) -> tuple[Letter, ...]:
         letters.append(Letter(head=head, body=bundle[start + length : end]))
         at = end
     return tuple(letters)
+
+
+def take_target(wait_s: float) -> str:
+    """The request target by which a receiver comes for its letters."""
+    return f"/v1/relay?wait_s={wait_s:g}"
+
+
+def send_target(receiver: str, bundle: bytes, *, answer_bytes: int) -> str:
+    """The request target by which a sender hands in a bundle of one letter."""
+    return f"/v1/relay/{receiver}?digest={digest(bundle)}&length={len(bundle)}&answer={answer_bytes}"
+
+
+def answer_target(number: int, status: int, body: bytes) -> str:
+    """The request target by which a receiver hands in its answer to a letter."""
+    return f"/v1/relay/answers/{number}?status={status}&digest={digest(body)}&length={len(body)}"
 
 
 def check_relayable(head: Head) -> None:

@@ -1,7 +1,8 @@
 """docs/wire.md is normative: it names every route with its golden target, and its bytes are the golden vectors."""
 
+import ast
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 from subnet.canonical import canonical, digest
 from subnet.edges.relay import Relay
 from subnet.ledger.record import make_record
-from subnet.nodes import miner_routes, orchestrator_routes, relay_routes
+from subnet.nodes import dialback, miner_routes, orchestrator_routes, relay_routes
 from subnet.nodes.client import ROUTES, RunClient
+from subnet.nodes.dialback import dial_target
+from subnet.nodes.letters import WAIT_S
 from subnet.nodes.reach import Peer, Reach
+from subnet.wire.letter import answer_target, make_letter, pack, take_target, unpack
 from subnet.wire.messages import make_signed
 from template.errors import BadSignature, PeerRefused
 from template.fake.keys import FakeSigner, FakeVerifier
@@ -29,9 +33,12 @@ class Recorder:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.bundles: list[bytes] = []
 
-    async def request(self, method: str, peer: str, target: str, **_: Any) -> Response:
+    async def request(self, method: str, peer: str, target: str, **more: Any) -> Response:
         self.asked.append(f"{method} {target}")
+        if target.startswith("/v1/relay/"):
+            self.bundles.append(more["body"])
         raise PeerRefused("expected nothing, found a request; this is a test", status=400, word="noted")
 
     async def download(self, peer: str, target: str, **_: Any) -> AsyncIterator[bytes]:
@@ -63,11 +70,15 @@ async def golden_targets() -> list[str]:
         client.get(named("public"), limit_bytes=8),
         reach.ask(peer, f"/v1/states/{named('state')}/chunks/7"),
         reach.blob(peer, named("frame"), limit_bytes=8, patience_s=1.0),
+        reach.blob(Peer(hotkey=MINER, address=""), named("frame"), limit_bytes=8, patience_s=1.0),
     ]
     for request in asking:
         with pytest.raises(PeerRefused, match="this is a test"):
             await request
     key = (1, 2, 40, "activation")
+    recorder.asked += [f"GET {letter.head.target}" for letter in unpack(recorder.bundles[0])]
+    recorder.asked += ["GET " + take_target(WAIT_S), "POST " + answer_target(7, 200, b"\0" * 8)]
+    recorder.asked.append("POST " + dial_target("203.0.113.7:8091"))
     recorder.asked.append("POST " + miner_routes.deliver_target(RUN_ID, key, named("frame"), 12_365))
     return recorder.asked
 
@@ -76,7 +87,7 @@ async def test_every_golden_request_target_stands_on_the_page(repository: Path) 
     """Byte for byte: the signature covers the target, so another client must write it in the same way."""
     text = page(repository)
     targets = await golden_targets()
-    assert len(set(targets)) == len(targets) == len(ROUTES) + 9
+    assert len(set(targets)) == len(targets) == len(ROUTES) + 14
     missing = [target for target in targets if f"`{target}`" not in text]
     assert not missing
 
@@ -86,7 +97,8 @@ async def test_every_route_stands_on_the_page_and_no_other(repository: Path, tmp
     sim = Simulation()
     sim.start("ann", "ben")
     run = await served(sim)
-    at_orchestrator = [*orchestrator_routes.routes(run.node), *relay_routes.routes(run.node, Relay())]
+    dialling = dialback.routes(run.node, Recorder(), address_map={})
+    at_orchestrator = [*orchestrator_routes.routes(run.node), *relay_routes.routes(run.node, Relay()), *dialling]
     served_by = {"orchestrator": at_orchestrator, "miner": miner_routes.routes(served_miner(tmp_path).miner)}
     rows = {name: section(page(repository), f"### Routes of the {name}") for name in served_by}
     for name, routes in served_by.items():
@@ -118,15 +130,29 @@ def test_the_page_s_frame_record_and_events_are_the_golden_ones(repository: Path
     packed = re.sub(r"\s", "", text)
     frame = re.sub(r"\s", "", (VECTORS / "frame_activation_none.hex").read_text())
     assert frame in packed
+    question = f"/v1/blobs/{named('frame')}?start=0&length=8"
+    assert pack([make_letter("GET", question, {}, b"", answer_bytes=8)]).hex() in packed
     assert make_record(RECORD).hex() in packed
     for row in (golden_events()[0], golden_events()[-1]):
         assert row["event"] in text.splitlines() and row["digest"] in text
 
 
+def refusals_in(path: Path) -> Iterator[tuple[int, str]]:
+    """Status and word of every RefusedRequest that a source file raises."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "RefusedRequest":
+            given = {each.arg: getattr(each.value, "value", None) for each in node.keywords}
+            yield int(given.get("status") or 400), str(given["word"])
+
+
 def test_every_refusal_that_a_route_can_give_stands_on_the_page(repository: Path) -> None:
     text = page(repository)
-    for status, word in orchestrator_routes.REFUSALS.values():
-        assert f"| {status} | `{word}` |" in text
+    raised = {found for path in (repository / "subnet").rglob("*.py") for found in refusals_in(path)}
+    assert len(raised) > 10
+    missing = {
+        row for row in raised | set(orchestrator_routes.REFUSALS.values()) if f"| {row[0]} | `{row[1]}` |" not in text
+    }
+    assert not missing
     assert f"| {BadSignature.status} | `{BadSignature.word}` |" in text
 
 
