@@ -15,13 +15,14 @@ import typer
 from subnet.board.facts import facts as facts_of
 from subnet.board.page import board_routes
 from subnet.cli import flags
-from subnet.cli.console import line, show_json
+from subnet.cli.console import line, note, show_json
 from subnet.cli.fetch import fetch_board
 from subnet.cli.ledger import read_ledger
 from subnet.cli.show import Screen, show_board
 from subnet.errors import ConfigError
 from subnet.ledger.fold import fold
-from template.errors import PeerUnreachable, UsageError
+from template.errors import PeerRefused, PeerUnreachable, TransportError, UsageError
+from template.transport import Transport
 from template.web import application, serve
 from template.web_client import HttpTransport
 
@@ -30,6 +31,9 @@ Source = Callable[[], Awaitable[Facts]]
 
 EVERY_S = 2.0
 SILENCE_S = 60.0
+STARTING = 503  # a board without a run yet, or a server that stops
+LOOK_S = 0.5
+PATIENCE_S = 30.0  # an orchestrator that was started a moment ago answers by then
 
 
 def leaderboard(
@@ -42,19 +46,25 @@ def leaderboard(
         int | None, typer.Option("--web", min=0, max=65535, metavar="PORT", help="Serve the page on this port.")
     ] = None,
     host: flags.Host = "127.0.0.1",
+    patience: Annotated[
+        float, typer.Option("--patience", min=0, help="Seconds to wait for an orchestrator that is just starting.")
+    ] = PATIENCE_S,
     json: flags.Json = False,
 ) -> None:
     """Watch a run until it is done or Ctrl-C. With --ledger every number is recomputed here."""
     if (run is None) == (ledger is None):
         found = "neither" if run is None else "both"
         raise UsageError(f"expected either --run URL or --ledger FILE, found {found}; give one of them")
-    asyncio.run(_show(run, ledger, once=once or json, json=json, page=None if web is None else (host, web)))
-
-
-async def _show(run: str | None, ledger: str | None, *, once: bool, json: bool, page: tuple[str, int] | None) -> None:
     transport = HttpTransport(None)
+    source = from_run(transport, run, patience_s=patience) if run is not None else from_ledger(ledger or "")
+    page = None if web is None else (host, web)
+    asyncio.run(_show(source, transport, once=once or json, json=json, page=page))
+
+
+async def _show(
+    source: Source, transport: HttpTransport, *, once: bool, json: bool, page: tuple[str, int] | None
+) -> None:
     try:
-        source = from_run(transport, run) if run is not None else from_ledger(ledger or "")
         if page is not None:
             await _serve(source, *page)
         elif once:
@@ -66,8 +76,8 @@ async def _show(run: str | None, ledger: str | None, *, once: bool, json: bool, 
         await transport.close()
 
 
-def from_run(transport: HttpTransport, run: str) -> Source:
-    """What the orchestrator says. A short silence keeps the last facts."""
+def from_run(transport: Transport, run: str, *, patience_s: float = PATIENCE_S) -> Source:
+    """What the orchestrator says. The first answer is waited for; later a short silence keeps the last facts."""
     url = (run if "://" in run else f"http://{run}").rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"expected --run with an http:// address, found {run!r}; write http://HOST:PORT")
@@ -75,14 +85,35 @@ def from_run(transport: HttpTransport, run: str) -> Source:
 
     async def ask() -> Facts:
         try:
-            last["facts"], last["at_s"] = await fetch_board(transport, url), time.monotonic()
-        except PeerUnreachable:
-            if last["facts"] is None or time.monotonic() - last["at_s"] > SILENCE_S:
+            asking = fetch_board(transport, url) if last["facts"] else _first(transport, url, patience_s)
+            last["facts"], last["at_s"] = await asking, time.monotonic()
+        except TransportError as error:
+            if not last["facts"] or not _may_answer(error) or time.monotonic() - last["at_s"] > SILENCE_S:
                 raise
         facts: Facts = last["facts"]
         return facts
 
     return ask
+
+
+async def _first(transport: Transport, url: str, patience_s: float) -> Facts:
+    """The first facts of an orchestrator that may be just starting: says once that it waits, and not for ever."""
+    end_s, said = time.monotonic() + patience_s, False
+    while True:
+        try:
+            return await fetch_board(transport, url)
+        except TransportError as error:
+            if not _may_answer(error) or time.monotonic() + LOOK_S > end_s:
+                raise
+        if not said:
+            note(f"waiting for the orchestrator at {url} for up to {patience_s:.0f} s; Ctrl-C ends it")
+            said = True
+        await asyncio.sleep(LOOK_S)
+
+
+def _may_answer(error: TransportError) -> bool:
+    """Whether an orchestrator that is starting, or starts again, could be behind this."""
+    return isinstance(error, PeerUnreachable) or (isinstance(error, PeerRefused) and error.status == STARTING)
 
 
 def from_ledger(path: str) -> Source:

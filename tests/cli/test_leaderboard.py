@@ -1,5 +1,6 @@
 """Laws of `strata leaderboard`: the same facts from an orchestrator or recomputed from its log, in every form."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import pytest
 from subnet.board.page import board_routes
 from subnet.canonical import canonical
 from subnet.cli.fetch import fetch_board
+from subnet.cli.leaderboard import LOOK_S, from_run
 from subnet.cli.main import run
 from subnet.errors import MessageError
+from template.errors import PeerRefused, PeerUnreachable
 from template.fake.transport import FakePeers, FakeTransport
 from template.transport import Reply, Route
 from template.web import application
@@ -49,7 +52,7 @@ def test_watching_a_run_that_is_done_ends_with_the_board(export: Path, capsys: p
         ([], 2, "expected either --run URL or --ledger FILE, found neither"),
         (["--run", "x", "--ledger", "y"], 2, "found both"),
         (["--run", "ftp://x"], 2, "expected --run with an http:// address"),
-        (["--run", "127.0.0.1:9", "--once"], 75, "check that it runs"),
+        (["--run", "127.0.0.1:9", "--once", "--patience", "0"], 75, "check that it runs"),
         (["--ledger", "/nowhere"], 2, "no such file"),
         (["--ledger", "http://x"], 2, "use --run"),
     ],
@@ -67,6 +70,46 @@ async def test_the_orchestrator_s_facts_are_taken_as_they_are():
     peers = FakePeers()
     peers.apps["http://o:1"] = application(board_routes(lambda: made_up(2)), None)
     assert await fetch_board(FakeTransport(peers, None), "http://o:1") == made_up(2)
+
+
+async def test_an_orchestrator_that_is_just_starting_is_waited_for(capsys: pytest.CaptureFixture[str]):
+    """First nobody listens, then a board without a run, then the run: said once, and no error."""
+    peers, ready = FakePeers(), False
+    peers.apps["http://o:1"] = application(board_routes(lambda: made_up(2) if ready else None, refresh_s=0.0), None)
+    peers.down.add("http://o:1")
+    asking = asyncio.create_task(from_run(FakeTransport(peers, None), "o:1")())
+    while not capsys.readouterr().err:
+        await asyncio.sleep(0.01)
+    peers.down.clear()
+    await asyncio.sleep(2 * LOOK_S)
+    assert not asking.done()
+    ready = True
+    assert await asking == made_up(2)
+    assert capsys.readouterr().err == ""
+
+
+async def test_the_wait_is_one_line_and_has_an_end(capsys: pytest.CaptureFixture[str]):
+    source = from_run(FakeTransport(FakePeers(), None), "o:1", patience_s=2.5 * LOOK_S)
+    with pytest.raises(PeerUnreachable, match="nobody listens"):
+        await source()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "waiting for the orchestrator at http://o:1 for up to 1 s; Ctrl-C ends it"
+
+
+async def test_another_server_is_not_waited_for():
+    peers = FakePeers()
+    peers.apps["http://o:1"] = application([], None)
+    with pytest.raises(PeerRefused, match="not_found"):
+        await from_run(FakeTransport(peers, None), "o:1")()
+
+
+async def test_once_it_was_seen_a_short_silence_keeps_the_last_facts():
+    peers = FakePeers()
+    peers.apps["http://o:1"] = application(board_routes(lambda: made_up(2)), None)
+    source = from_run(FakeTransport(peers, None), "o:1")
+    assert await source() == made_up(2)
+    peers.down.add("http://o:1")
+    assert await source() == made_up(2)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"a": 1}'])
