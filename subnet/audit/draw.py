@@ -24,7 +24,7 @@ from subnet.audit.forfeitable import forfeitable, pay_of
 from subnet.config import AuditConfig
 from subnet.errors import RefusedError
 from subnet.ledger.events import GENESIS
-from subnet.ledger.state import RunState, Segment
+from subnet.ledger.state import RunState, Segment, is_accusation
 from subnet.wire.messages import Draw, Seen, Verdict
 
 DOMAIN = b"strata/draw/1"
@@ -210,7 +210,7 @@ def check_draw(state: RunState, verdict: Verdict, block_hash_of: Callable[[int],
 
 
 def _check_recheck(segment: Segment, verdict: Verdict) -> None:
-    if not any(v.verdict == "fail" for v in segment.verdicts.values() if v.validator != verdict.validator):
+    if not any(is_accusation(v) for v in segment.verdicts.values() if v.validator != verdict.validator):
         raise RefusedError(
             f"expected a foreign fail of {segment.id[:12]} to recheck, found none; ignore this undrawn verdict"
         )
@@ -223,7 +223,7 @@ def seed_of(state: RunState, segment: Segment, draw_of: Draw | None, validator: 
     second validator looks where the first one looked.
     """
     if draw_of is None:
-        accusers = (v for v in segment.verdicts.values() if v.verdict == "fail" and v.draw is not None)
+        accusers = (v for v in segment.verdicts.values() if is_accusation(v) and v.draw is not None)
         accuser = next(accusers, None)
         draw_of, validator = (accuser.draw, accuser.validator) if accuser else (None, validator)
     root, block_hash = (draw_of.root, draw_of.block_hash) if draw_of else (GENESIS, "")

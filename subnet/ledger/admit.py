@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from subnet.canonical import canonical
 from subnet.errors import RefusedError
 from subnet.ledger.receiving import admit_receipt
-from subnet.ledger.state import RunState
+from subnet.ledger.state import RunState, is_accusation
 from subnet.wire.messages import (
     KINDS,
     Checkpoint,
@@ -203,7 +203,7 @@ def _verdict(state: RunState, signed: Signed, message: Verdict, door: Door) -> N
         raise RefusedError(
             f"expected one verdict of a validator per segment, found a second after {earlier.verdict}; stop"
         )
-    foreign = any(v.verdict == "fail" for v in segment.verdicts.values() if v.validator != message.validator)
+    foreign = any(is_accusation(v) for v in segment.verdicts.values() if v.validator != message.validator)
     if message.draw is None and not foreign:
         raise RefusedError("expected a draw, or a foreign fail to recheck, found neither; judge only what was drawn")
 

@@ -190,6 +190,11 @@ class RunState:
         )
 
 
+def is_accusation(verdict: Verdict) -> bool:
+    """Whether others are to look too: a fail, or evidence that its author was not shown."""
+    return verdict.verdict == "fail" or (verdict.verdict == "void" and verdict.reason == "withheld")
+
+
 def state_digest(state: RunState) -> str:
     """blake3 over the whole state, for `the_state_is_the_log`."""
     facts = {part.name: getattr(state, part.name) for part in fields(state)}

@@ -1,23 +1,28 @@
 """Fetching evidence: each byte from whoever owes it, in parallel, with what cannot be had simply left out.
 
 A peer that does not answer, or answers with something else, is no error here: the judgement decides what a gap means.
+Where the bytes come from is a `Source`: a validator asks the miner directly, then by letter (so that the relay sees a
+refusal too), then the run's store; whoever replays a verdict has other sources (`subnet.nodes.replaying`).
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from subnet.audit.evidence import Chunk, Evidence, Needed
 from subnet.audit.tensors import frame_bytes
-from subnet.errors import SubnetError
+from subnet.config import RunConfig
+from subnet.errors import EvidenceError, SubnetError
 from subnet.ledger.state import RunState
 from subnet.nodes.client import RunClient
 from subnet.nodes.miner_routes import ChunkReply
 from subnet.nodes.reach import Peer, Reach
-from template.errors import TransportError
+from subnet.wire.merkle import check_chunk, chunk_proof, chunk_span, merkle_root
+from template.errors import PeerRefused, TransportError
 
 log = logging.getLogger("strata.validator")
 
@@ -28,23 +33,66 @@ PARALLEL = 8  # requests under way at once
 LIMIT_S = 45.0  # for all of one audit's evidence, and
 LEAST_BYTES_PER_S = 1e6  # as much more as its bytes need: who drips must not hold up the audits of others
 PEER_PATIENCE_S = 2.0
+RELAY_AWAY = {503: "receiver_away", 504: "relay_expired"}  # how the relay says that the miner does not come or answer
+LEAST_RELAY_FAULT = 429  # from here on an answer is the relay's own, but for these and
+MINER_FAULT = 502  # a miner's failure, as the relay hands it on
 
 
-async def gather(client: RunClient, state: RunState, need: Needed) -> Evidence:
-    """Everything of the needed bytes that can be had now."""
-    size_bytes = need.public_bytes + need.start_bytes + need.end_bytes
-    size_bytes += frame_bytes(state.config) * (len(need.inbound) + len(need.outbound))
-    source = _Source(client, state, limit_s=LIMIT_S + size_bytes / LEAST_BYTES_PER_S)
-    owner = source.peer(need.case.hotkey)
-    owners = {name: owner for name in need.inbound}
-    owners |= {outbound.digest: source.peer(outbound.receiver) for outbound in need.outbound}
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A committed state: its root and length, and the hotkey that owes it."""
+
+    holder: str
+    root: str
+    size_bytes: int
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where evidence comes from. Each gives None for what cannot be had there; nothing is trusted to be right."""
+
+    async def public(self, root: str, size_bytes: int) -> bytes | None:
+        """A public state of the run."""
+        ...
+
+    async def blob(self, holder: str, name: str, size_bytes: int) -> bytes | None:
+        """A blob by digest or root that this hotkey owes."""
+        ...
+
+    async def chunk(self, state: "State", index: int) -> Chunk | None:
+        """A chunk of a committed state with its proof."""
+        ...
+
+
+def evidence_bytes(need: Needed, run: RunConfig) -> int:
+    """About how many bytes an audit fetches."""
+    frames = frame_bytes(run) * (len(need.inbound) + len(need.outbound))
+    return need.public_bytes + need.start_bytes + need.end_bytes + frames
+
+
+def gather_limit_s(need: Needed, run: RunConfig) -> float:
+    """How long one audit's evidence may take: what no miner can prolong, and longer the more there is."""
+    return LIMIT_S + evidence_bytes(need, run) / LEAST_BYTES_PER_S
+
+
+def grace_s(need: Needed, run: RunConfig) -> float:
+    """How long a miner may not show what it owes before that is a refusal: longer, the more it has to send."""
+    return run.audit.grace_s + evidence_bytes(need, run) / LEAST_BYTES_PER_S
+
+
+async def gather(source: Source, run: RunConfig, need: Needed) -> Evidence:
+    """Everything of the needed bytes that the source gives."""
+    owner, size_bytes = need.case.hotkey, frame_bytes(run)
+    owners = dict.fromkeys(need.inbound, owner)
+    owners |= {outbound.digest: outbound.receiver for outbound in need.outbound}
     signed = {lines.name: lines for lines in need.deliveries}
+    end = State(holder=owner, root=need.end_root, size_bytes=need.end_bytes)
     public, start, kept, deliveries, chunks = await asyncio.gather(
         source.public(need.public_root, need.public_bytes) if need.public_root else _nothing(),
         source.blob(owner, need.start_root, need.start_bytes) if need.start_root else _nothing(),
-        _all(owners, lambda name: source.frame(owners[name], name, state)),
-        _all(signed, lambda name: source.blob(source.peer(signed[name].holder), name, signed[name].size_bytes)),
-        _all(need.chunks, lambda index: source.chunk(owner, need.end_root, index)),
+        _all(owners, lambda name: source.blob(owners[name], name, size_bytes)),
+        _all(signed, lambda name: source.blob(signed[name].holder, name, signed[name].size_bytes)),
+        _all(need.chunks, lambda index: source.chunk(end, index)),
     )
     return Evidence(public=public, start=start, frames=kept, deliveries=deliveries, chunks=chunks)
 
@@ -60,53 +108,133 @@ async def _all(keys: Iterable[K], fetch: Callable[[K], Awaitable[V | None]]) -> 
     return {name: value for name, value in zip(names, found, strict=True) if value is not None}
 
 
-class _Source:
-    """Peers by hotkey, and bounded requests to them."""
+@dataclass(kw_only=True)
+class Asked:
+    """What the relay saw of one miner: it was asked by letter and did not show something, or could not be asked."""
 
-    def __init__(self, client: RunClient, state: RunState, *, limit_s: float) -> None:
-        self._client = client
-        self._reach = Reach(client)
-        self._addresses = {hotkey: member.address for hotkey, member in state.members.items()}
-        self._slots = asyncio.Semaphore(PARALLEL)
-        self._end_s = asyncio.get_running_loop().time() + limit_s
+    refused: int = 0
+    untried: int = 0
 
-    def peer(self, hotkey: str) -> Peer:
-        """The member of this hotkey, who owes evidence."""
-        return Peer(hotkey=hotkey, address=self._addresses.get(hotkey, ""))
+    @property
+    def witnessed(self) -> bool:
+        """Whether the relay saw every refusal: a relay that fails proves nothing against a miner."""
+        return self.refused > 0 and self.untried == 0
 
-    async def got(self, request: Callable[[], Awaitable[V]]) -> V | None:
+
+@dataclass(kw_only=True)
+class NetworkSource:
+    """Peers by hotkey, and bounded requests to them: directly, by letter, and then to the run's store."""
+
+    client: RunClient
+    addresses: dict[str, str]
+    end_s: float  # by the event loop's clock
+    asked: dict[str, Asked] = field(default_factory=dict)  # by the miner's hotkey
+    reach: Reach = field(init=False)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PARALLEL))
+    _states: dict[str, "asyncio.Task[bytes | None]"] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reach = Reach(self.client)
+
+    def witnessed(self, hotkey: str) -> bool:
+        """Whether the relay path saw this miner not show what it owes."""
+        return hotkey in self.asked and self.asked[hotkey].witnessed
+
+    async def public(self, root: str, size_bytes: int) -> bytes | None:
+        """A public state, from the run's store."""
+        return await self._got(lambda: self.client.get(root, limit_bytes=size_bytes))
+
+    async def blob(self, holder: str, name: str, size_bytes: int) -> bytes | None:
+        """From its holder, else from the store, where an accuser or a miner that left may have put it."""
+        peer = self._peer(holder)
+        if self.reach.directly(peer):
+            found = await self._got(
+                lambda: self.reach.blob(peer, name, limit_bytes=size_bytes, patience_s=PEER_PATIENCE_S)
+            )
+            if found is not None:
+                return found
+        found = await self._by_letter(holder, lambda: self.reach.by_letter(peer, name, limit_bytes=size_bytes))
+        return found if found is not None else await self._stored(name, size_bytes)
+
+    async def chunk(self, state: State, index: int) -> Chunk | None:
+        """From its holder, else cut from the whole state where the store has it."""
+        peer, target = self._peer(state.holder), f"/v1/states/{state.root}/chunks/{index}"
+
+        async def direct() -> Chunk:
+            return read_chunk((await self.reach.ask(peer, target)).body, state, index)
+
+        async def letter() -> Chunk:
+            return read_chunk((await self.reach.ask_by_letter(peer, target)).body, state, index)
+
+        found = await self._got(direct) if self.reach.directly(peer) else None
+        found = found if found is not None else await self._by_letter(state.holder, letter)
+        if found is not None:
+            return found
+        if state.root not in self._states:
+            self._states[state.root] = asyncio.ensure_future(self._stored(state.root, state.size_bytes))
+        return cut_chunk(await self._states[state.root], state, index)
+
+    def _peer(self, hotkey: str) -> Peer:
+        return Peer(hotkey=hotkey, address=self.addresses.get(hotkey, ""))
+
+    async def _stored(self, name: str, size_bytes: int) -> bytes | None:
+        return await self._got(lambda: self.client.get(name, limit_bytes=size_bytes))
+
+    async def _by_letter(self, holder: str, request: Callable[[], Awaitable[V]]) -> V | None:
+        """What the relay brings, and note whether it saw the miner not show it."""
+        seen = self.asked.setdefault(holder, Asked())
+        async with self._slots:
+            try:
+                async with asyncio.timeout_at(self.end_s):
+                    return await request()
+            except (TransportError, SubnetError, TimeoutError) as error:
+                refusal = is_refusal(error)
+                seen.refused, seen.untried = seen.refused + refusal, seen.untried + (not refusal)
+                log.info("evidence missing=%r", str(error))
+                return None
+
+    async def _got(self, request: Callable[[], Awaitable[V]]) -> V | None:
         """What the request gives, or None when it fails."""
         async with self._slots:
             try:
-                async with asyncio.timeout_at(self._end_s):
+                async with asyncio.timeout_at(self.end_s):
                     return await request()
             except (TransportError, SubnetError, TimeoutError) as error:
                 log.info("evidence missing=%r", str(error))
                 return None
 
-    async def public(self, root: str, size_bytes: int) -> bytes | None:
-        """A public state, from the run's store."""
-        return await self.got(lambda: self._client.get(root, limit_bytes=size_bytes))
 
-    async def blob(self, peer: Peer, name: str, size_bytes: int) -> bytes | None:
-        """A blob by digest or root."""
-        return await self.got(lambda: self._reach.blob(peer, name, limit_bytes=size_bytes, patience_s=PEER_PATIENCE_S))
+def network_source(client: RunClient, state: RunState, need: Needed) -> NetworkSource:
+    """A validator's source for one audit: it gives up after the audit's limit."""
+    addresses = {hotkey: member.address for hotkey, member in state.members.items()}
+    end_s = asyncio.get_running_loop().time() + gather_limit_s(need, state.config)
+    return NetworkSource(client=client, addresses=addresses, end_s=end_s)
 
-    async def frame(self, peer: Peer, name: str, state: RunState) -> bytes | None:
-        """A frame by digest."""
-        return await self.blob(peer, name, frame_bytes(state.config))
 
-    async def chunk(self, peer: Peer, root: str, index: int) -> Chunk | None:
-        """A chunk of a state with its proof (which the audit checks)."""
+def is_refusal(error: Exception) -> bool:
+    """Whether a failed letter shows that the miner did not give the bytes, and not that the relay failed."""
+    if isinstance(error, PeerRefused):
+        known = error.status < LEAST_RELAY_FAULT or error.status == MINER_FAULT
+        return known or RELAY_AWAY.get(error.status) == error.word
+    return isinstance(error, EvidenceError)
 
-        async def ask() -> Chunk:
-            response = await self._reach.ask(peer, f"/v1/states/{root}/chunks/{index}")
-            try:
-                reply = msgspec.json.decode(response.body, type=ChunkReply)
-            except msgspec.MsgspecError as error:
-                raise SubnetError(
-                    f"expected a chunk from {peer.hotkey}, found another answer ({error}); leave it out"
-                ) from error
-            return Chunk(data=reply.data, proof=reply.proof)
 
-        return await self.got(ask)
+def read_chunk(body: bytes, state: State, index: int) -> Chunk:
+    """The chunk in an answer. Raises EvidenceError for another answer."""
+    try:
+        reply = msgspec.json.decode(body, type=ChunkReply)
+    except msgspec.MsgspecError as error:
+        raise EvidenceError(
+            f"expected a chunk from {state.holder}, found another answer ({error}); leave it"
+        ) from error
+    if not check_chunk(state.root, state.size_bytes, index, reply.data, reply.proof):
+        raise EvidenceError(f"expected chunk {index} of {state.root[:12]} from {state.holder}, found another; leave it")
+    return Chunk(data=reply.data, proof=reply.proof)
+
+
+def cut_chunk(data: bytes | None, state: State, index: int) -> Chunk | None:
+    """A chunk of a whole state, or None when there is none, or another's."""
+    if data is None or len(data) != state.size_bytes or merkle_root(data) != state.root:
+        return None
+    start, end = chunk_span(len(data), index)
+    return Chunk(data=data[start:end], proof=tuple(chunk_proof(data, index)))

@@ -67,6 +67,14 @@ class Reach:
                 self._avoid(peer, error)
         return await self._by_letter(peer, _get(target), answer_bytes=ANSWER_BYTES)
 
+    async def ask_by_letter(self, peer: Peer, target: str) -> Response:
+        """The same through the relay, whether or not the peer can be connected to."""
+        return await self._by_letter(peer, _get(target), answer_bytes=ANSWER_BYTES)
+
+    async def by_letter(self, peer: Peer, name: str, *, limit_bytes: int) -> bytes:
+        """A blob through the relay alone, once, verified: so that the relay sees what the peer answers."""
+        return _verified(await self._in_pieces(peer, name, limit_bytes), name, peer)
+
     async def blob(self, peer: Peer, name: str, *, limit_bytes: int, patience_s: float) -> bytes:
         """A blob by digest or root, verified. Raises TransportError kinds, UnreachableError, or EvidenceError."""
 
@@ -79,10 +87,7 @@ class Reach:
             return await self._in_pieces(peer, name, limit_bytes)
 
         data = await retried(attempt, what=f"{peer.hotkey} to send {name[:12]}", patience_s=patience_s)
-        if not data:
-            raise EvidenceError(f"expected the bytes of {name[:12]} from {peer.hotkey}, found none; ask another source")
-        check_blob(name, data)
-        return data
+        return _verified(data, name, peer)
 
     async def _whole(self, address: str, name: str, limit_bytes: int) -> bytes:
         download = self._client.transport.download(address, f"/v1/blobs/{name}", limit_bytes=limit_bytes)
@@ -123,6 +128,13 @@ class Reach:
                 "peer=%s address=%s unreachable=%r; by letter from now on", peer.hotkey, peer.address, str(error)
             )
         self._client.avoid_until_s[peer.address] = asyncio.get_running_loop().time() + AVOID_S
+
+
+def _verified(data: bytes, name: str, peer: Peer) -> bytes:
+    if not data:
+        raise EvidenceError(f"expected the bytes of {name[:12]} from {peer.hotkey}, found none; ask another source")
+    check_blob(name, data)
+    return data
 
 
 def _get(target: str) -> Inward:

@@ -15,6 +15,8 @@ from template.transport import Incoming, Reply, Route
 
 PIECE_BYTES = 4 << 20  # of evidence, in one answer
 
+MEMBER_LIMIT, MEMBER_FAILED = 429, 502
+
 
 def routes(node: Orchestrator, relay: Relay) -> list[Route]:
     """All doors of the relay."""
@@ -62,7 +64,7 @@ class _Doors:
             check_relayable(letters[0].head)
             self._check_sender(sender_of(letters[0].head), caller, signed=letters[0].head.method == "POST")
             answer = await self._relay.send(receiver, letters[0])
-            return Reply(body=answer.body, status=answer.status)
+            return Reply(body=answer.body, status=_passed_on(answer.status))
 
     def _check_sender(self, sender: str, caller: str, *, signed: bool) -> None:
         if sender != (caller if signed else ""):
@@ -82,3 +84,8 @@ class _Doors:
             raise RefusedError(f"expected a status of 200 to 599, found {status}; send what the miner answered")
         self._relay.answer(caller, number, Answer(status=status, body=body))
         return Reply(body=b"{}", content_type="application/json")
+
+
+def _passed_on(status: int) -> int:
+    """A member's answer as its sender gets it: what the relay says of itself (429, 503, 504) no member can say."""
+    return status if status < MEMBER_LIMIT else MEMBER_FAILED

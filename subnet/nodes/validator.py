@@ -8,9 +8,8 @@ a restarted validator resumes its open audits.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,10 +21,12 @@ from subnet.data.pack import Corpus
 from subnet.errors import SubnetError
 from subnet.incentive.score import books
 from subnet.incentive.weights import to_weights
-from subnet.ledger.state import RunState, Segment
+from subnet.ledger.accusing import refusal_seen_by_two
+from subnet.ledger.state import RunState, is_accusation
 from subnet.nodes.client import RunClient
 from subnet.nodes.clock import now_ms
-from subnet.nodes.evidence import gather
+from subnet.nodes.dues import Due, Dues, first_of
+from subnet.nodes.evidence import gather, grace_s, network_source
 from subnet.nodes.follower import Follower
 from subnet.nodes.weighing import Weighing
 from subnet.wire.messages import WIRE_VERSION, Draw, Seen
@@ -38,19 +39,7 @@ log = logging.getLogger("strata.validator")
 POLL_S = 2.0
 CHAIN_PAUSE_S = 1.0
 IDLE_S = 0.5
-LEAST_TRIES = 3
 OWN_FAULTS = (SubnetError, ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, ValueError)
-
-
-@dataclass(kw_only=True)
-class Due:
-    """A segment to audit, and why: a draw, or (None) somebody else's fail to recheck."""
-
-    segment: str
-    draw: Draw | None
-    since_s: float | None = None  # when evidence was first found missing: the grace counts from there
-    tries: int = 0
-    not_before_s: float = 0.0  # asked again only then
 
 
 class Validator:
@@ -62,11 +51,10 @@ class Validator:
         self.run = run
         self.corpus = corpus
         self.follower = Follower(client, run)
-        self.due: dict[str, Due] = {}
+        self.dues = Dues()
         self.drawn_block = -1
         self.permitted: bool | None = None
         self.seen_event = -1  # where the last head that we countersigned stands
-        self.judged: set[str] = set()  # said already, though the ledger here may not show it yet
         self.view: ChainView | None = None
         self.weighing = Weighing(chain, self.scores)
         self.progress_s = time.time()
@@ -156,83 +144,60 @@ class Validator:
     def _put(self, segment: str, where: Draw | None) -> None:
         own = self.state.segments[segment].verdicts.get(self.hotkey)
         if own is not None and own.verdict != "void":
-            self.judged.add(segment)
-        if segment not in self.due and segment not in self.judged:
-            self.due[segment] = Due(segment=segment, draw=where)
+            self.dues.judged.add(segment)
+        self.dues.put(segment, where)
 
-    def _put_foreign_fails(self) -> None:
-        """Recheck, by replay, every fail of others that is not upheld yet."""
+    def _put_foreign(self) -> None:
+        """Recheck, by one's own replay, what others failed or were not shown, drawn here or not."""
         for segment in self.state.segments.values():
-            foreign = any(v.verdict == "fail" for who, v in segment.verdicts.items() if who != self.hotkey)
+            foreign = any(is_accusation(said) for who, said in segment.verdicts.items() if who != self.hotkey)
             mine = self.state.coldkey(self.hotkey) == self.state.coldkey(segment.hotkey)
-            if foreign and not mine and segment.id not in self.judged:
-                self._put(segment.id, None)
+            if foreign and not mine and segment.id not in self.dues.judged:
+                own = segment.verdicts.get(self.hotkey)
+                self._put(segment.id, own.draw if own else None)
 
     async def _audit_all(self) -> None:
         while True:
-            self._put_foreign_fails()
-            clock = time.monotonic()
-            ready = [due for due in self.due.values() if due.not_before_s <= clock]
+            self._put_foreign()
+            ready = self.dues.ready(time.monotonic())
             if not ready:
                 await asyncio.sleep(IDLE_S)
                 continue
-            await self._audit(self._first(ready))
+            await self._audit(first_of(ready, is_accused=self._accused, event_of=self._event))
             self.progress_s = time.time()
 
-    def _first(self, ready: Sequence[Due]) -> Due:
-        """Rechecks of fails first, then segments of accused miners, then the oldest."""
+    def _accused(self, segment: str) -> bool:
+        return self.state.accused(self.state.segments[segment].hotkey)
 
-        def order(due: Due) -> tuple[bool, bool, int]:
-            segment = self.state.segments[due.segment]
-            return due.draw is not None, not self.state.accused(segment.hotkey), segment.event
-
-        return min(ready, key=order)
+    def _event(self, segment: str) -> int:
+        return self.state.segments[segment].event
 
     async def _audit(self, due: Due) -> None:
         """Fetch, replay, judge, and say so. What is withheld is asked for again until the grace is over."""
         state, segment = self.state, self.state.segments[due.segment]
         need = needed(state, segment, seed=seed_of(state, segment, due.draw, self.hotkey))
-        evidence = await gather(self.client, state, need)
-        due.tries, due.since_s = due.tries + 1, due.since_s or time.monotonic()
-        over = due.tries >= LEAST_TRIES and time.monotonic() - due.since_s > self.run.audit.grace_s
-        owed = segment.round > self.state.round - OWED_ROUNDS
-        refused = over and owed and self._refusal_seen_by_two(segment)
+        source = network_source(self.client, state, need)
+        evidence = await gather(source, self.run, need)
         judge = partial(audit, need, evidence, self.run, corpus=self.corpus, verifier=self.client.verifier)
-        judgement = await self._judge(partial(judge, refused=refused))
-        if judgement.verdict == "void" and not over:
-            due.not_before_s = time.monotonic() + 2.0
-            return
-        del self.due[due.segment]
-        if judgement.verdict != "void":
-            self.judged.add(due.segment)
+        judgement = await self._judge(partial(judge, refused=False))
+        clock_s, withheld = time.monotonic(), judgement.reason == "withheld"
+        if judgement.verdict == "void":
+            if not self.dues.tried(due, clock_s, withheld=withheld, grace_s=grace_s(need, self.run)):
+                return
+            witnessed = source.witnessed(segment.hotkey) and refusal_seen_by_two(state, segment, self.hotkey)
+            if withheld and witnessed and segment.round > state.round - OWED_ROUNDS:
+                judgement = await self._judge(partial(judge, refused=True))
+        self.dues.done(due, clock_s, judged=judgement.verdict != "void")
         await self._say(need, due.draw, judgement)
 
     async def _judge(self, judge: Callable[[], Judgement]) -> Judgement:
         """Judge in the compute thread. Whatever fails here is this validator's fault, and no judgement of the miner."""
         try:
             judgement: Judgement = await self._compute(judge)
-        except (
-            SubnetError,
-            ArithmeticError,
-            AssertionError,
-            LookupError,
-            MemoryError,
-            RuntimeError,
-            ValueError,
-        ) as error:
+        except OWN_FAULTS as error:
             log.error("audit failed reason=%r", str(error))
             return Judgement(verdict="void", reason="validator-fault", details=(str(error),))
         return judgement
-
-    def _refusal_seen_by_two(self, segment: Segment) -> bool:
-        """Whether another identity has found this segment withheld too, or there is no other."""
-        identities = {self.state.coldkey(hotkey) for hotkey in self.state.validators()}
-        others = {
-            self.state.coldkey(who)
-            for who, verdict in segment.verdicts.items()
-            if verdict.reason == "withheld" and who != self.hotkey
-        }
-        return len(identities) < 2 or bool(others - {self.state.coldkey(self.hotkey)})
 
     async def _say(self, need: Needed, where: Draw | None, judgement: Judgement) -> None:
         verdict = make_verdict(
@@ -273,7 +238,7 @@ class Validator:
         last = max((segment.event for segment in state.segments.values()), default=-1)
         point = point_of(self.run.audit, seen, last)
         drawn = point is None or point.block <= self.drawn_block
-        untried = any(self.hotkey not in state.segments[due].verdicts for due in self.due)
+        untried = any(self.hotkey not in state.segments[due].verdicts for due in self.dues.waiting)
         ledger = books(state, now_ms=now_ms(), own=self.hotkey)
         pending = any(book.pending for book in ledger.values())
         return drawn and not untried and not pending and self.weights == self.scores()
@@ -285,7 +250,7 @@ class Validator:
             "hotkey": self.hotkey,
             "run_id": self.run.run_id,
             "block": self.view.block if self.view else None,
-            "due": len(self.due),
+            "due": len(self.dues.waiting),
             "settled": self.view is not None and self.settled(),
             "block_age_s": round(self.view.age_s(time.time()), 1) if self.view else None,
             **self.weighing.health(),
