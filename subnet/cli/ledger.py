@@ -168,7 +168,8 @@ async def _look_up(chain: Chain, events: list[Event], orchestrator: str) -> int:
 
 async def look_up(chain: Chain, events: list[Event], orchestrator: str) -> int:
     """Find each commitment of the log on the chain; how many there are. Raises LedgerError at one that differs."""
-    commitments = _commitments(events)
+    last = {each.count: each for each in _commitments(events)}  # one that the chain lost was committed again
+    commitments = list(last.values())
     for each in commitments:
         record = await chain.commit_at(each.block, each.extrinsic_index)
         said = read_record(record.data) if record is not None and record.hotkey == orchestrator else None

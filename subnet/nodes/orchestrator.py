@@ -211,6 +211,7 @@ class Orchestrator:
                 await self._commit_round()
                 if self.view.block % WEIGHTS_EVERY_BLOCKS == 0:
                     self.weights = await self.chain.weights()
+                    await self._keep_record()
             except ChainError as error:
                 log.warning("chain=waiting reason=%r", str(error))
                 await asyncio.sleep(CHAIN_PAUSE_S)
@@ -233,23 +234,32 @@ class Orchestrator:
 
     async def _commit_round(self) -> None:
         """Commit the ledger's root on the chain at the run's begin and once per manifest, and log where that stands."""
-        if len(self.state.commitments) > len(self.state.manifests):
+        if len({each.count for each in self.state.commitments}) > len(self.state.manifests):
             return
-        record = Record(
-            run_id=self.state.config.run_id, round=self.state.round, root=self.state.root, count=self.state.count
-        )
-        done = await self.chain.commit(make_record(record))
+        await self._commit(self.state.round, self.state.root, self.state.count)
+
+    async def _keep_record(self) -> None:
+        """Commit the latest record again when a reorganisation dropped it: the chain has none then, or the one before.
+
+        Another run's record under this hotkey is left alone: two orchestrators would replace each other's for ever.
+        """
+        known = [self._record(each.round, each.root, each.count) for each in self.state.commitments]
+        found = await self.chain.read_commit(self.chain.hotkey)
+        if known and (found is None or (found.data in known[:-1] and found.data != known[-1])):
+            last = self.state.commitments[-1]
+            log.warning("record=lost round=%d block=%d; committed again", last.round, last.block)
+            await self._commit(last.round, last.root, last.count)
+
+    async def _commit(self, round_number: int, root: str, count: int) -> None:
+        done = await self.chain.commit(self._record(round_number, root, count))
+        place = done if done.block is not None else await self.chain.read_commit(self.chain.hotkey)
+        block, index = (place.block, place.extrinsic_index) if place is not None else (None, None)
         self.append(
-            [
-                Commitment(
-                    round=record.round,
-                    root=record.root,
-                    count=record.count,
-                    block=done.block or 0,
-                    extrinsic_index=done.extrinsic_index or 0,
-                )
-            ]
+            [Commitment(round=round_number, root=root, count=count, block=block or 0, extrinsic_index=index or 0)]
         )
+
+    def _record(self, round_number: int, root: str, count: int) -> bytes:
+        return make_record(Record(run_id=self.state.config.run_id, round=round_number, root=root, count=count))
 
 
 def _signed(entry: Message | Signed, signer: Signer) -> Signed:
