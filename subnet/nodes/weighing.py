@@ -16,7 +16,7 @@ from template.values import ChainView, NeuronInfo, PendingWeights
 
 log = logging.getLogger("strata.validator")
 
-DONE = ("set", "committed")
+LASTING = ("set", "committed", "no-scores", "refused", "update-needed")  # shown until the next submission is due
 
 
 class Weighing:
@@ -63,7 +63,7 @@ class Weighing:
             return False
         wait = max(blocks_to_wait(view, mine), self._not_before_block - view.block)
         self.due_block = view.block + max(0, wait)
-        if wait > 0 and self.state not in DONE:
+        if wait > 0 and self.state not in LASTING:
             self._say("waiting", f"the next submission is due at block {self.due_block}", blocks=wait)
         return wait <= 0 and is_due(view, mine, now_s=time.time())
 
