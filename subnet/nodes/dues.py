@@ -29,6 +29,7 @@ class Due:
 class Dues:
     """The due segments by id, those said already, and since when evidence is missing."""
 
+    rest_s: float = REST_S
     waiting: dict[str, Due] = field(default_factory=dict)
     judged: set[str] = field(default_factory=set)  # though the ledger here may not show it yet
     missing_since_s: dict[str, float] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class Dues:
             self.judged.add(due.segment)
             self.missing_since_s.pop(due.segment, None)
         else:
-            self.rests_until_s[due.segment] = clock_s + REST_S
+            self.rests_until_s[due.segment] = clock_s + self.rest_s
 
 
 def first_of(ready: Iterable[Due], *, is_accused: Callable[[str], bool], event_of: Callable[[str], int]) -> Due:

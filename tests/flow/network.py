@@ -56,11 +56,11 @@ class Network:
         """The orchestrator's state."""
         return self.orchestrator.state
 
-    def client(self, name: str) -> RunClient:
+    def client(self, name: str, *, transport: type[FakeTransport] = FakeTransport) -> RunClient:
         """A client of the orchestrator for the hotkey of this name."""
         signer = FakeSigner(name)
         return RunClient(
-            FakeTransport(self.peers, signer),
+            transport(self.peers, signer),
             ORCHESTRATOR,
             self.chain.owner_hotkey,
             signer=signer,
@@ -135,11 +135,13 @@ class Network:
         self.tasks[name] = asyncio.create_task(beside.work(miner))
         return miner
 
-    def start_validator(self, name: str) -> Validator:
-        """A validator under a registered name."""
-        client = self.client(name)
+    def start_validator(
+        self, name: str, kind: type[Validator] = Validator, *, transport: type[FakeTransport] = FakeTransport
+    ) -> Validator:
+        """A validator under a registered name; another kind is a dishonest one, another transport a worse network."""
+        client = self.client(name, transport=transport)
         chain = FakeChain(self.chain, client.signer.hotkey, FakeSigner(f"{name}/coldkey").hotkey)
-        validator = Validator(chain, client, self.run, corpus=self.corpus)
+        validator = kind(chain, client, self.run, corpus=self.corpus)
         self.validators[name] = validator
         self.tasks[name] = asyncio.create_task(validator.work())
         return validator
