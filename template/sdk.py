@@ -376,7 +376,7 @@ class HotkeyVerifier:
 def load_wallet(name: str, hotkey: str, path: str) -> bt.Wallet:
     """A wallet whose hotkey can sign. Raises WalletError; never asks for anything."""
     file = check_wallet_files(name, hotkey, path)
-    wallet = bt.Wallet(name=name, hotkey=hotkey, path=path)
+    wallet = bt.Wallet(name=name, hotkey=file.name, path=str(file.parent.parent.parent))
     variable = wallet.hotkey_file.env_var_name()
     if wallet.hotkey_file.is_encrypted() and not os.environ.get(variable):
         raise WalletError(f"expected a hotkey without a password, found {file} encrypted; set {variable}")

@@ -22,7 +22,7 @@ from subnet.model.cost import spans
 from template.config import LOCAL_ADDRESS_MAP, LOCAL_STAND_IN_ADDRESS, NeuronConfig, parse_address_map
 from template.neuron import Running, run_neuron
 from template.values import Hotkey
-from template.wallets import check_wallet_files
+from template.wallets import check_wallet_files, expanded
 
 LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 DATA_DIR = Path("~/.strata")
@@ -235,7 +235,7 @@ def neuron_config(
     outbound_only: bool = False,
 ) -> NeuronConfig:
     """The identity and place of one process from its command line."""
-    folder = (data_dir or DATA_DIR / f"netuid{netuid}").expanduser()
+    folder = expanded(data_dir or DATA_DIR / f"netuid{netuid}")
     return NeuronConfig(
         data_dir=folder,
         network=network,
@@ -294,8 +294,8 @@ def run_role(name: str, config: NeuronConfig, main: RunMain, *, debug: bool, loc
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, format=LOG_FORMAT)
     for noisy in ("httpx", "websockets", "uvicorn", "asyncio", "bittensor"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    check_wallet_files(config.wallet_name, config.wallet_hotkey, config.wallet_path)
-    hotkey = f"{config.wallet_name}-{config.wallet_hotkey}" if lock else None
+    file = check_wallet_files(config.wallet_name, config.wallet_hotkey, config.wallet_path)
+    hotkey = f"{config.wallet_name}-{file.name}" if lock else None
     code = run_neuron(main, name=f"strata {name}", data_dir=config.data_dir, hotkey=hotkey, exit_codes=EXIT_CODES)
     if code:
         raise typer.Exit(code)

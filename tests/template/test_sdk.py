@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from template.errors import ChainUnreachable, NetworkError, SubnetNotFound, WalletError
-from template.sdk import SdkChain, create_wallet, load_wallet
+from template.sdk import HotkeySigner, SdkChain, create_wallet, load_wallet
 from template.session import Patience
 from tests.template.conftest import ChainThread, DevSubnet
 from tests.template.proxy import Proxy, proxy_to
@@ -142,6 +142,17 @@ def test_a_wallet_that_was_made_can_be_loaded(tmp_path: Path) -> None:
     made = create_wallet("alice", "miner", tmp_path)
     assert load_wallet("alice", "miner", str(tmp_path)).hotkey.ss58_address == made.hotkey.ss58_address
     assert create_wallet("alice", "miner", tmp_path).hotkey.ss58_address == made.hotkey.ss58_address
+
+
+def test_a_hotkey_is_loaded_by_its_address_and_without_its_coldkey(tmp_path: Path) -> None:
+    """A miner's machine has the hotkey alone."""
+    create_wallet("alice", "first", tmp_path)
+    made = create_wallet("alice", "miner", tmp_path)
+    for file in (tmp_path / "alice").glob("coldkey*"):
+        file.unlink()
+    wallet = load_wallet("alice", made.hotkey.ss58_address, str(tmp_path))
+    assert wallet.hotkey.ss58_address == made.hotkey.ss58_address
+    assert len(HotkeySigner(wallet).sign(b"receipt")) == 64
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"privateKey": "zz"}', b"\xff\xfe", b"[]"])
