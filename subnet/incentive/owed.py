@@ -1,10 +1,10 @@
 """Which bytes are still owed to somebody: to who trains on, to who audits, to who checks a fail. Pure.
 
-The rule has two readings. A store that follows the ledger asks for the names that it must keep (`owed_by_store`); a
-miner, which does not, remembers in which rounds each of its blobs was evidence (`is_owed`). Knows nothing of files.
+The rule has two readings. A store that follows the ledger asks which of its names nobody needs (`unneeded`); a miner,
+which does not, remembers in which rounds each of its blobs was evidence (`is_owed`). Knows nothing of files.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from subnet.audit.draw import OWED_ROUNDS
@@ -63,16 +63,35 @@ def failed_rounds(state: RunState, hotkey: str) -> tuple[int, ...]:
     return tuple(sorted({s.round for s in mine if state.round <= pinned_until(state.config, s.round)}))
 
 
-def owed_by_store(state: RunState, *, now_ms: int) -> frozenset[str]:
-    """The names that the run's store, and the publisher, must keep: public states and contributions.
+def unneeded(names: Iterable[str], state: RunState, *, now_ms: int) -> set[str]:
+    """Those of the names in the run's store, or the publisher's, that nobody needs any more.
 
-    Those of the rounds around the present one and of every open segment; the newest public state; and each one that no
-    checkpoint was made of yet. What is not in the ledger yet has no name here: its age protects it.
+    Needed are public states and contributions of the rounds around the present one and of every open segment, and its
+    evidence where somebody has put that there (an accuser, or a miner that left); the newest public state; and each one
+    that no checkpoint was made of yet. What is not in the ledger yet has no name here: its age has to protect it.
     """
+    left = set(names) - owed_by_rounds(state, now_ms=now_ms)
+    for segment in state.segments.values():
+        if left and is_open(segment, state, now_ms=now_ms):
+            left.difference_update(evidence_of(segment, state))
+    return left
+
+
+def owed_by_rounds(state: RunState, *, now_ms: int) -> set[str]:
+    """The public states and contributions that are needed."""
     rounds = {state.round - 1, state.round, state.round + 1, max(state.manifests, default=0)}
     rounds |= {segment.round for segment in state.segments.values() if is_open(segment, state, now_ms=now_ms)}
     unpublished = {number for number in state.manifests if number not in state.checkpoints}
-    return frozenset((*_publics(state, rounds | unpublished), *_contributions(state, rounds)))
+    return {*_publics(state, rounds | unpublished), *_contributions(state, rounds)}
+
+
+def evidence_of(segment: Segment, state: RunState) -> Iterator[str]:
+    """The digests and roots that a segment commits to: its states, every frame, and its senders' signed lines."""
+    yield from (segment.start_root, segment.end_root)
+    for receipt in (state.receipts[part] for part in segment.receipts):
+        yield receipt.deliveries
+        for work in receipt.work:
+            yield from (work.input, work.output, work.gradient_in, work.gradient_out)
 
 
 def _publics(state: RunState, rounds: Iterable[int]) -> Iterable[str]:

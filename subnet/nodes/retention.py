@@ -18,7 +18,7 @@ from pathlib import Path
 from subnet.config import RunConfig
 from subnet.edges.blobs import BlobStore
 from subnet.errors import EvidenceError, StoreError
-from subnet.incentive.owed import KEPT_S, Kept, is_owed, owed_by_store, pinned_until
+from subnet.incentive.owed import KEPT_S, Kept, is_owed, pinned_until, unneeded
 from subnet.ledger.state import RunState
 
 log = logging.getLogger("strata.retention")
@@ -117,8 +117,8 @@ class Retention:
 
 def prune(store: BlobStore, state: RunState, *, now_s: float) -> int:
     """Delete from a store what the ledger needs no more and is not young; how many blobs that were."""
-    owed = owed_by_store(state, now_ms=int(1000 * now_s))
-    old = [name for name in store.digests() if name not in owed and now_s - store.kept_since_s(name) >= KEPT_S]
+    old = unneeded(store.digests(), state, now_ms=int(1000 * now_s))
+    old = {name for name in old if now_s - store.kept_since_s(name) >= KEPT_S}
     for name in old:
         store.delete(name)
     if old:

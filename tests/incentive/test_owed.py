@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from subnet.audit.draw import OWED_ROUNDS
 from subnet.audit.evidence import needed
 from subnet.config import RunConfig
-from subnet.incentive.owed import Kept, failed_rounds, is_open, is_owed, kept_s, owed_by_store, pinned_until
+from subnet.incentive.owed import Kept, failed_rounds, is_open, is_owed, kept_s, owed_by_rounds, pinned_until, unneeded
 from subnet.ledger.window import window_rounds
 from subnet.wire.messages import Checkpoint
 from tests.ledger.log import hotkey
@@ -65,9 +65,16 @@ def test_nothing_is_owed_for_ever(blob, pinned):
     assert not is_owed(blob, RUN, round=end, now_s=blob.time_s + kept_s(RUN), pins=pinned)
 
 
+def later_needs(sim: Simulation, root: str) -> set[str]:
+    """The root, unless an open segment starts from that state."""
+    state = sim.state
+    starts = {s.start_root for s in state.segments.values() if is_open(s, state, now_ms=sim.now_ms + LONG_MS)}
+    return {root} - starts
+
+
 def check_store(sim: Simulation, now_ms: int) -> None:
-    """Everything that somebody may still fetch from the run's store is among what it must keep."""
-    state, owed = sim.state, owed_by_store(sim.state, now_ms=now_ms)
+    """Nothing that somebody may still fetch from the run's store is among what nobody needs."""
+    state, owed = sim.state, owed_by_rounds(sim.state, now_ms=now_ms)
     for segment in state.segments.values():
         drawable = segment.round > state.round - OWED_ROUNDS
         disputed = bool(segment.verdicts) and state.round <= pinned_until(state.config, segment.round)
@@ -75,6 +82,11 @@ def check_store(sim: Simulation, now_ms: int) -> None:
             assert is_open(segment, state, now_ms=now_ms)
             need = needed(state, segment, seed=b"seed")
             assert {need.public_root, need.contribution} - {""} <= owed
+            evidence = {need.start_root, need.end_root, *need.inbound, *(frame.digest for frame in need.outbound)}
+            evidence |= {lines.name for lines in need.deliveries}
+            assert unneeded({*evidence, "ff" * 32}, state, now_ms=now_ms) == {"ff" * 32}
+        else:
+            assert unneeded({segment.end_root}, state, now_ms=now_ms) == later_needs(sim, segment.end_root)
     for number, manifest in state.manifests.items():
         current = number >= state.round - 1
         exported = number in state.checkpoints
@@ -103,13 +115,13 @@ def test_a_store_keeps_what_trainers_auditors_and_the_publisher_need_and_no_more
         behind = sim.state.round - 1
         if sim.state.phase == "train" and behind in sim.state.manifests and behind not in sim.state.checkpoints:
             publish(sim, behind)
-        size = len(owed_by_store(sim.state, now_ms=sim.now_ms + LONG_MS))
+        size = len(owed_by_rounds(sim.state, now_ms=sim.now_ms + LONG_MS))
         sizes[sim.state.round] = max(size, sizes.get(sim.state.round, 0))
     check_store(sim, sim.now_ms + LONG_MS)
     assert sizes[4] <= sizes[3] <= sizes[2], "what is owed grows with the run"
     first = {public.root for public in sim.state.manifests[0].stages}
-    assert not first & owed_by_store(sim.state, now_ms=sim.now_ms + LONG_MS)
-    assert first <= owed_by_store(sim.state, now_ms=sim.now_ms), "young segments are not paid yet"
+    assert unneeded(first, sim.state, now_ms=sim.now_ms + LONG_MS) == first
+    assert not unneeded(first, sim.state, now_ms=sim.now_ms), "young segments are not paid yet"
 
 
 def test_a_miner_is_told_the_rounds_of_its_own_fails_while_they_matter() -> None:
