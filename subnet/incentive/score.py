@@ -7,12 +7,13 @@ payable work of the window. Scores follow hotkeys; uids, weights and money are `
 A segment is
   refuted   when a fail of it is upheld, it was built on a failed state (tainted), or such a fail voided the score
             that it was part of;
-  pending   until its audit window closes or, for a validator, until its own replay passed;
+  pending   until its audit window closes, for all alike, whoever passed it;
   payable   after that, less the work that no upstream neighbour acknowledged (unpaid).
-A segment that nobody audited is paid: a fault of the validator costs the miner nothing.
+A segment that nobody audited is paid: a fault of the validator costs the miner nothing. So honest validators differ
+only while a fail is being rechecked; who has not replayed it yet holds back what it would void.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from subnet.config import RunConfig
@@ -48,8 +49,8 @@ def books(state: RunState, *, now_ms: int, own: str | None) -> dict[str, Book]:
     """The book of every hotkey with a segment, by hotkey.
 
     own: the validator through whose eyes the ledger is read: it acts on an upheld fail once its own replay failed too,
-    and pays a segment early that its own replay passed. None reads the ledger alone: upheld fails count as they are,
-    and nobody's pass is taken for it.
+    and holds back what that would void until it has replayed it. None reads the ledger alone: upheld fails count as
+    they are.
     """
     return {
         hotkey: _book(hotkey, entries, state) for hotkey, entries in entries_of(state, now_ms=now_ms, own=own).items()
@@ -65,30 +66,27 @@ def entries_of(state: RunState, *, now_ms: int, own: str | None) -> dict[str, li
 
 
 def _entries(chain: Sequence[Segment], state: RunState, *, now_ms: int, own: str | None) -> list[Entry]:
-    void = voided(chain, state.config, own=own)
-    return [
-        Entry(segment=segment, refuted=segment.work)
-        if segment.tainted or segment.id in void
-        else _open(segment, state.config, now_ms=now_ms, own=own)
-        for segment in chain
-    ]
+    run = state.config
+    void = _refuted_by((failed for failed in chain if _stands(failed, own)), chain, run)
+    held = _refuted_by((failed for failed in chain if _awaits(failed, state, own)), chain, run)
 
+    def entry(segment: Segment) -> Entry:
+        if segment.tainted or segment.id in void:
+            return Entry(segment=segment, refuted=segment.work)
+        earned = segment.work - segment.unpaid
+        if segment.id not in held and _is_decided(segment, run, now_ms=now_ms, own=own):
+            return Entry(segment=segment, payable=earned, unpaid=segment.unpaid)
+        return Entry(segment=segment, pending=earned, unpaid=segment.unpaid)
 
-def _open(segment: Segment, run: RunConfig, *, now_ms: int, own: str | None) -> Entry:
-    """A segment that is not refuted."""
-    earned = segment.work - segment.unpaid
-    if _is_decided(segment, run, now_ms=now_ms, own=own):
-        return Entry(segment=segment, payable=earned, unpaid=segment.unpaid)
-    return Entry(segment=segment, pending=earned, unpaid=segment.unpaid)
+    return [entry(segment) for segment in chain]
 
 
 def _is_decided(segment: Segment, run: RunConfig, *, now_ms: int, own: str | None) -> bool:
-    """Whether the segment is paid by now. A validator does not pay what failed its own replay, nor, before it has
-    replayed that itself, what others upheld."""
+    """Whether the segment is paid by now. A validator never pays what failed its own replay, nor what others upheld
+    and its own replay did not pass."""
     mine = segment.verdicts.get(own) if own is not None else None
-    if mine is not None and mine.verdict != "void":
-        return mine.verdict == "pass"
-    if segment.upheld_event is not None:
+    judged = mine.verdict if mine is not None else "void"
+    if judged == "fail" or (judged == "void" and segment.upheld_event is not None):
         return False
     return now_ms - segment.time_ms >= run.pay.audit_window_s * 1000
 
@@ -101,17 +99,22 @@ def _stands(segment: Segment, own: str | None) -> bool:
     return own is None or (mine is not None and mine.verdict == "fail")
 
 
-def voided(chain: Sequence[Segment], run: RunConfig, *, own: str | None) -> set[str]:
-    """The segments of one hotkey that upheld fails refute: each the whole window that was open when it was upheld,
-    and everything in it up to the failed segment itself."""
-    void: set[str] = set()
-    for failed in chain:
-        if failed.upheld_event is None or not _stands(failed, own):
-            continue
-        before = [segment for segment in chain if segment.event < failed.upheld_event]
-        void.add(failed.id)
-        void.update(segment.id for segment in in_window(before, run))
-    return void
+def _awaits(segment: Segment, state: RunState, own: str | None) -> bool:
+    """Whether this reader has an upheld fail still to recheck. Once it could not (void), it pays what came before."""
+    if own is None or segment.upheld_event is None or own in segment.verdicts:
+        return False
+    return state.config.allow_same_identity or state.coldkey(own) != state.coldkey(segment.hotkey)
+
+
+def _refuted_by(fails: Iterable[Segment], chain: Sequence[Segment], run: RunConfig) -> set[str]:
+    """The segments of one hotkey that these upheld fails refute: of each the failed segment itself, and the whole
+    window that was open when it was upheld."""
+    refuted: set[str] = set()
+    for failed in fails:
+        before = [segment for segment in chain if segment.event < (failed.upheld_event or 0)]
+        refuted.add(failed.id)
+        refuted.update(segment.id for segment in in_window(before, run))
+    return refuted
 
 
 def _book(hotkey: str, entries: Sequence[Entry], state: RunState) -> Book:

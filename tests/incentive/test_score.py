@@ -90,16 +90,22 @@ def test_work_is_paid_once(chosen, now_ms, own):
 
 @given(histories, ages)
 def test_no_verdict_is_not_a_pass(chosen, now_ms):
-    """Before its window closes a segment is payable only to a reader whose own replay passed it. Without verdicts, or
-    with voids, or with others' passes alone, it is pending; so it is in the neutral books."""
+    """Before its window closes a segment is payable to no reader, whatever was said of it: silence, a void and a pass
+    alike leave it pending."""
     state = replayed(chosen)
     for own in READERS:
         for chain in entries_of(state, now_ms=now_ms, own=own).values():
             for entry in chain:
-                early = now_ms - entry.segment.time_ms < 20_000
-                mine = entry.segment.verdicts.get(own) if own else None
-                if early and (mine is None or mine.verdict != "pass"):
-                    assert entry.payable == 0
+                assert entry.payable == 0 or now_ms - entry.segment.time_ms >= 20_000
+
+
+@given(histories, ages)
+def test_two_validators_that_judge_alike_have_the_same_books(chosen, now_ms):
+    """Passes and voids move nobody's pay, so validators differ only by the fails that they have not rechecked."""
+    calm = [act for act in chosen if act[0] != "verdict" or act[3] != "fail"]
+    state = replayed(calm)
+    seen = [books(state, now_ms=now_ms, own=own) for own in READERS]
+    assert all(each == seen[0] for each in seen)
 
 
 @given(histories, st.integers(0, 3))
@@ -185,11 +191,27 @@ def test_a_validator_acts_on_a_foreign_fail_after_its_own_replay():
     assert seen_by("validator-c") == (0, 0, 100)
 
 
-def test_a_pass_of_its_own_pays_a_segment_early():
+def test_a_pass_of_its_own_pays_nothing_early():
+    """Else two honest validators, who draw different segments, would set different weights."""
     state = history(audit_run(audit_window_s=100.0))
     judged(state, add_segment(state), "validator-a", "pass")
-    assert books(state, now_ms=0, own="validator-a")["miner"].score == 100
-    assert books(state, now_ms=0, own="validator-b")["miner"].pending == 100
+    for own in ("validator-a", "validator-b", None):
+        assert books(state, now_ms=99_999, own=own)["miner"].pending == 100
+        assert books(state, now_ms=100_000, own=own)["miner"].score == 100
+
+
+def test_who_has_not_rechecked_an_upheld_fail_holds_back_all_that_it_would_void():
+    """No validator pays a caught cheat while others do not; one that could not recheck pays what came before."""
+    state = history(audit_run(audit_window_s=0.0), MINERS, VALIDATORS)
+    segments = [add_segment(state) for _ in range(3)]
+    for name in ("validator-a", "validator-b"):
+        judged(state, segments[2], name, "fail")
+    assert books(state, now_ms=10**9, own="validator-a")["miner"].score == 0
+    waiting = books(state, now_ms=10**9, own="validator-c")["miner"]
+    assert (waiting.pending, waiting.refuted, waiting.score) == (300, 0, 0)
+    judged(state, segments[2], "validator-c", "void")
+    unsure = books(state, now_ms=10**9, own="validator-c")["miner"]
+    assert (unsure.pending, unsure.refuted, unsure.score) == (100, 0, 200)
 
 
 def test_the_window_counts_segments_with_work_and_ends_after_its_rounds():
