@@ -10,12 +10,14 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from subnet.audit.draw import OWED_ROUNDS, draw, draw_points, point_of, seed_of
 from subnet.audit.evidence import Needed, needed
 from subnet.audit.judge import Judgement, audit, make_verdict
+from subnet.audit.pinned import to_pin
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.errors import SubnetError
@@ -31,7 +33,7 @@ from subnet.nodes.follower import Follower
 from subnet.nodes.weighing import Weighing
 from subnet.wire.messages import WIRE_VERSION, Draw, Seen
 from template.chain import Chain
-from template.errors import ChainError, PeerRefused
+from template.errors import ChainError, PeerRefused, TransportError
 from template.values import ChainView
 
 log = logging.getLogger("strata.validator")
@@ -58,6 +60,7 @@ class Validator:
         self.view: ChainView | None = None
         self.weighing = Weighing(chain, self.scores)
         self.progress_s = time.time()
+        self._pinning: set[asyncio.Task[None]] = set()
         self._thread = ThreadPoolExecutor(1, "compute")
 
     @property
@@ -73,6 +76,8 @@ class Validator:
     async def work(self) -> None:
         """Follow, audit and set weights until cancelled."""
         await self.follower.catch_up()
+        verdicts = sum(self.hotkey in segment.verdicts for segment in self.state.segments.values())
+        log.info("resumed events=%d own_verdicts=%d: scores follow from the ledger", self.state.count, verdicts)
         self.view = await self.chain.view()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
@@ -188,7 +193,21 @@ class Validator:
             if withheld and witnessed and segment.round > state.round - OWED_ROUNDS:
                 judgement = await self._judge(partial(judge, refused=True))
         self.dues.done(due, clock_s, judged=judgement.verdict != "void")
-        await self._say(need, due.draw, judgement)
+        pinned = to_pin(need, evidence) if judgement.verdict == "fail" else {}
+        if pinned:
+            judgement = replace(judgement, evidence=(*judgement.evidence, list(pinned)[-1]))
+        if await self._say(need, due.draw, judgement) and pinned:
+            task = asyncio.create_task(self._pin(pinned))
+            self._pinning.add(task)
+            task.add_done_callback(self._pinning.discard)
+
+    async def _pin(self, pinned: dict[str, bytes]) -> None:
+        """Put the evidence of a fail where everybody can read it, and repeat the verdict."""
+        for name, data in pinned.items():
+            try:
+                await self.client.put(name, data)
+            except (TransportError, SubnetError) as error:
+                log.warning("evidence=%s not pinned reason=%r", name[:12], str(error))
 
     async def _judge(self, judge: Callable[[], Judgement]) -> Judgement:
         """Judge in the compute thread. Whatever fails here is this validator's fault, and no judgement of the miner."""
@@ -199,7 +218,8 @@ class Validator:
             return Judgement(verdict="void", reason="validator-fault", details=(str(error),))
         return judgement
 
-    async def _say(self, need: Needed, where: Draw | None, judgement: Judgement) -> None:
+    async def _say(self, need: Needed, where: Draw | None, judgement: Judgement) -> bool:
+        """Have the verdict logged; whether it was."""
         verdict = make_verdict(
             need,
             judgement,
@@ -218,6 +238,8 @@ class Validator:
             await self.client.say(verdict)
         except PeerRefused as refused:
             log.warning("verdict refused=%r", str(refused))
+            return False
+        return True
 
     def scores(self, view: ChainView | None = None) -> dict[int, float]:
         """The weights that this validator would set for a view, from the ledger and its own replays."""

@@ -1,0 +1,209 @@
+"""A validator's own failures, and time that ran out: no judgement of the miner, nothing paid otherwise, tried again."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from subnet.audit.evidence import Evidence, Needed, needed
+from subnet.audit.judge import Judgement, audit, make_verdict
+from subnet.data.pack import Corpus
+from subnet.errors import BlobMissing, CorpusError, StoreError
+from subnet.incentive.score import books
+from subnet.nodes.client import RunClient
+from subnet.nodes.dues import LEAST_TRIES, Due, Dues
+from subnet.nodes.evidence import NetworkSource, gather
+from subnet.nodes.orchestrator_routes import REFUSALS
+from subnet.nodes.validator import Validator
+from subnet.wire.messages import Draw
+from template.fake.chain import FakeChain
+from template.fake.keys import FakeSigner, FakeVerifier
+from template.fake.transport import FakePeers, FakeTransport
+from template.transport import Incoming, Reply, Route
+from template.web import application
+from tests.audit.lane import SEED, VERIFIER, Lane, lane_run
+from tests.ledger.log import hotkey
+from tests.nodes.served import ServedRun, served
+from tests.nodes.test_orchestrator_routes import in_phase
+
+pytestmark = pytest.mark.flow
+
+WHERE = Draw(block=40, block_hash="0x" + "0" * 64, root="0" * 64, count=1)
+
+
+def client_of(name: str, peers: FakePeers) -> RunClient:
+    signer = FakeSigner(name)
+    transport = FakeTransport(peers, signer)
+    return RunClient(transport, "orchestrator:1", hotkey("owner"), signer=signer, verifier=FakeVerifier(signer.hotkey))
+
+
+def validator_of(run: ServedRun, name: str = "validator-0") -> Validator:
+    """A validator that follows this orchestrator; its chain is the orchestrator's."""
+    peers, me = FakePeers(), FakeSigner(name).hotkey
+    peers.apps["orchestrator:1"] = run.app
+    assert isinstance(run.node.chain, FakeChain)
+    chain = FakeChain(run.node.chain._network, me, hotkey(f"{name}/coldkey"))
+    empty = Corpus(tokens=np.zeros(0, dtype=np.uint8), digest="0" * 64, vocabulary=256)
+    return Validator(chain, client_of(name, peers), run.sim.run, corpus=empty)
+
+
+@pytest.fixture(scope="module")
+def lane() -> Lane:
+    """Honest miners on two stages, one round."""
+    made = Lane(lane_run(2))
+    made.round(0)
+    return made
+
+
+def ready(lane: Lane, stage: int) -> tuple[Needed, Evidence]:
+    need = needed(lane.state, lane.segments(stage)[0], seed=SEED)
+    return need, lane.evidence(need)
+
+
+def corpus_of(lane: Lane, num_tokens: int) -> Corpus:
+    """A shard that has nothing, or less than one sequence to train on, and passes for the run's."""
+    return Corpus(tokens=np.zeros(num_tokens, dtype=np.uint8), digest=lane.corpus.digest, vocabulary=256)
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1, 5])
+async def test_an_empty_or_too_short_shard_is_the_validator_s_fault(lane: Lane, num_tokens: int) -> None:
+    """Only the first stage's replay reads tokens, and the last one's its labels: neither costs the miner anything."""
+    validator = validator_of(await served(in_phase("train")))
+    for stage in (0, 1):
+        need, evidence = ready(lane, stage)
+        judging = partial(audit, need, evidence, lane.run, corpus=corpus_of(lane, num_tokens), verifier=VERIFIER)
+        judgement = await validator._judge(partial(judging, refused=True))
+        assert (judgement.verdict, judgement.reason) == ("void", "validator-fault")
+        assert "expected at least" in judgement.details[0]
+
+
+FAULTS = [
+    StoreError("expected the store to answer, found 500; try again"),
+    BlobMissing("expected a blob, found none"),
+    CorpusError("expected text, found none"),
+    OverflowError("too large"),
+    ZeroDivisionError("division by zero"),
+    AssertionError("our own bug"),
+    IndexError("sample larger than population"),
+    KeyError("plan"),
+    MemoryError("out of memory"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ValueError("sample larger than population"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+async def test_whatever_fails_in_a_replay_is_no_judgement(fault: Exception) -> None:
+    validator = validator_of(await served(in_phase("train")))
+
+    def broken() -> Judgement:
+        raise fault
+
+    judgement = await validator._judge(broken)
+    assert (judgement.verdict, judgement.reason, judgement.details) == ("void", "validator-fault", (str(fault),))
+
+
+def void(lane: Lane, need: Needed, judgement: Judgement, validator: str) -> None:
+    """Have a validator say it, as the fold takes it."""
+    verdict = make_verdict(need, judgement, run_id=lane.run.run_id, validator=validator, draw=WHERE, time_ms=1)
+    lane.state.segments[need.case.id].verdicts[validator] = verdict
+
+
+async def test_a_void_changes_no_score(lane: Lane) -> None:
+    """By the ledger alone, and through the eyes of the validator that said it."""
+    need, _ = ready(lane, 0)
+    judgement = Judgement(verdict="void", reason="validator-fault")
+
+    def seen() -> list[Any]:
+        return [books(lane.state, now_ms=now_ms, own=own) for now_ms in (0, 10**12) for own in (None, "validator")]
+
+    before = seen()
+    void(lane, need, judgement, "validator")
+    assert seen() == before
+    del lane.state.segments[need.case.id].verdicts["validator"]
+
+
+def store_that(answers: Callable[[Incoming], Reply]) -> FakePeers:
+    """A run's store behind the orchestrator's address."""
+
+    async def handle(request: Incoming) -> Reply:
+        return answers(request)
+
+    peers = FakePeers()
+    routes = [Route(method="GET", path="/v1/blobs/{name}", handler=handle, signed=False)]
+    peers.apps["orchestrator:1"] = application(routes, None, refusals=REFUSALS)
+    return peers
+
+
+def failing(request: Incoming) -> Reply:
+    raise StoreError("expected the store to answer, found it down; try again")
+
+
+async def fetched(lane: Lane, need: Needed, peers: FakePeers, *, limit_s: float) -> tuple[Evidence, NetworkSource]:
+    """The evidence that a validator gets within the limit."""
+    end_s = asyncio.get_running_loop().time() + limit_s
+    addresses = {member: f"{member}:1" for member in lane.state.members}
+    source = NetworkSource(client=client_of("validator-0", peers), addresses=addresses, end_s=end_s)
+    return await gather(source, lane.run, need), source
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda request: Reply(status=500, body=b"Internal Server Error"),
+        lambda request: Reply(status=503),
+        failing,
+        lambda request: Reply(body=b""),
+        lambda request: Reply(body=b"other bytes"),
+    ],
+    ids=["500", "503", "store down", "nothing", "other bytes"],
+)
+async def test_a_store_that_fails_is_not_the_miner_s_fault(lane: Lane, answer: Callable[[Incoming], Reply]) -> None:
+    """The public state cannot be had; the miner has shown all of its own."""
+    need, evidence = ready(lane, 0)
+    got, _ = await fetched(lane, need, store_that(answer), limit_s=0.5)
+    assert need.public_root and got.public is None
+    shown = Evidence(
+        start=evidence.start, frames=evidence.frames, deliveries=evidence.deliveries, chunks=evidence.chunks
+    )
+    judgement = audit(need, shown, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=True)
+    assert (judgement.verdict, judgement.reason) == ("void", "validator-fault")
+
+
+async def test_time_that_runs_out_is_not_bad_work(lane: Lane) -> None:
+    """A miner that answers nothing in time is asked again; a void so far, with its reason, and no fail."""
+    need, evidence = ready(lane, 1)
+    peers = FakePeers()
+    peers.hanging = {f"{member}:1" for member in lane.state.members} | {"orchestrator:1"}
+    for address in peers.hanging:
+        peers.apps[address] = application([], None)
+    got, source = await fetched(lane, need, peers, limit_s=0.3)
+    assert got.frames == {} and not source.witnessed(need.case.hotkey), "the relay did not see a refusal"
+    late = Evidence(public=evidence.public, start=got.start, frames=got.frames, chunks=got.chunks)
+    judgement = audit(need, late, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=False)
+    assert (judgement.verdict, judgement.reason) == ("void", "withheld")
+    dues, due = Dues(), Due(segment=need.case.id, draw=WHERE)
+    dues.waiting[due.segment] = due
+    for number in range(LEAST_TRIES + 2):
+        assert not dues.tried(due, float(number), withheld=True, grace_s=60.0)
+    assert due.segment in dues.waiting and due.not_before_s > LEAST_TRIES
+    whole = audit(need, evidence, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=False)
+    assert whole.verdict == "pass", "the same segment passes once it is shown"
+
+
+async def test_a_restarted_validator_gives_every_miner_the_same_weight() -> None:
+    """It keeps no scores of its own, so there is nothing to lose, and nothing old to take up: the ledger has all."""
+    run = await served(in_phase("train"))
+    first, second = validator_of(run), validator_of(run)
+    for validator in (first, second):
+        await validator.follower.catch_up()
+        validator.view = await validator.chain.view()
+    view = first.view
+    assert view is not None
+    later_ms = first.state.time_ms + 10**9
+    scores = [books(v.state, now_ms=later_ms, own=v.hotkey) for v in (first, second)]
+    assert scores[0] == scores[1] and any(book.score for book in scores[0].values())
+    assert first.scores(view) == second.scores(view)
