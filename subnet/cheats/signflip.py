@@ -1,6 +1,6 @@
 """`signflip`: turns the sign of some of the numbers that it sends: activations and gradients.
 
-Strength: the part of the numbers, chosen anew in each tensor; at least the largest. A hundredth of them makes a
+Strength: the part of the numbers, chosen anew in each tensor; at least one. A hundredth of them makes a
 distance of about a fifth. The only stage of a run turns signs in its contribution; `signflip-update` does it to the
 change of its parameters in each inner step.
 """
@@ -11,9 +11,9 @@ from subnet.cheats.poison import Poison, Sent, Update
 
 
 def flipped(cheat: Poison, values: np.ndarray) -> np.ndarray:
-    """The values with some signs turned, and always the largest one's."""
+    """The values with some signs turned, at least one."""
     turned = cheat.generator.random(values.shape) < cheat.strength
-    turned.flat[int(np.abs(values).argmax())] = True
+    turned.flat[cheat.generator.integers(turned.size)] = True
     return np.where(turned, -values, values).astype(np.float32)
 
 
