@@ -182,12 +182,14 @@ class RunState:
         return bool(accusers) and (len(accusers) >= 2 or len(identities) < 2)
 
     def accused(self, hotkey: str) -> bool:
-        """Whether some segment of the hotkey has a fail that is not upheld yet."""
-        chain = (self.segments[name] for name in self.chains.get(hotkey, ()))
-        return any(
-            not self.upheld(segment) and any(verdict.verdict == "fail" for verdict in segment.verdicts.values())
-            for segment in chain
+        """Whether some segment of the hotkey has a fail that nobody has rechecked yet: neither upheld nor contradicted
+        by a pass, so that one validator's word steers no longer than until the next one has looked."""
+        said = (
+            {verdict.verdict for verdict in self.segments[name].verdicts.values()}
+            for name in self.chains.get(hotkey, ())
+            if not self.upheld(self.segments[name])
         )
+        return any("fail" in verdicts and "pass" not in verdicts for verdicts in said)
 
 
 def is_accusation(verdict: Verdict) -> bool:
