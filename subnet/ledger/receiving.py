@@ -1,4 +1,4 @@
-"""The rules for receipts: what a miner may state about a step, a round's end, or a rollback. Pure."""
+"""The rules for receipts: what a miner may state about a step, a round's end, a rollback or a fresh start. Pure."""
 
 import math
 from collections.abc import Callable
@@ -42,9 +42,12 @@ def admit_receipt(state: RunState, receipt: Receipt, *, acknowledged: Acknowledg
         _close(state, receipt, member)
     elif receipt.kind == "rollback":
         _rollback(receipt, member)
+    elif receipt.kind == "fresh":
+        _fresh(state, receipt, member)
     else:
-        raise RefusedError(f"expected a step, close or rollback, found {receipt.kind!r}; use one of these")
+        raise RefusedError(f"expected a step, close, rollback or fresh, found {receipt.kind!r}; use one of these")
     expected_steps = member.root_steps + len(state.pending.get(receipt.hotkey, [])) + (receipt.kind == "step")
+    expected_steps = 0 if receipt.kind == "fresh" else expected_steps
     if receipt.kind != "rollback" and receipt.replica_steps != expected_steps:
         raise RefusedError(
             f"expected the replica's step {expected_steps}, found {receipt.replica_steps}; count each once"
@@ -177,4 +180,18 @@ def _rollback(receipt: Receipt, member: Member) -> None:
         raise RefusedError(
             f"expected a rollback to the last committed state {member.state_root[:12] or 'none'}, found "
             f"{receipt.state_root[:12] or 'none'}; never roll back across a root"
+        )
+
+
+def _fresh(state: RunState, receipt: Receipt, member: Member) -> None:
+    """Starting again from zeros is for a round's begin: it gives up the moments, and with them what tainted them."""
+    if receipt.work or receipt.contribution or receipt.state_root:
+        raise RefusedError("expected a fresh start without work, contribution and state, found another; state nothing")
+    if member.opened_round == receipt.round or state.pending.get(receipt.hotkey):
+        raise RefusedError(
+            f"expected a fresh start before the first step of round {receipt.round}, found some; wait for the next"
+        )
+    if not member.state_root:
+        raise RefusedError(
+            f"expected a fresh start of a replica with a committed state, found none of {receipt.hotkey}; it is fresh"
         )

@@ -33,7 +33,7 @@ class Member:
     waited_steps: int = 0
     missed_steps: int = 0
     step_ms: float = 0.0  # measured time of a step, exponentially averaged
-    tainted: bool = False  # after an upheld fail, until a fresh start
+    tainted: bool = False  # built on a segment of which a fail is upheld, until a fresh start
     silent_rounds: list[int] = field(default_factory=list)  # rounds that it trained in and did not answer at their end
 
 

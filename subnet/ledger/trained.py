@@ -19,6 +19,9 @@ def take_receipt(state: RunState, receipt: Receipt, digest: str, event: Event) -
     if receipt.kind == "rollback":
         state.pending.pop(receipt.hotkey, None)
         return
+    if receipt.kind == "fresh":
+        member.state_root, member.state_bytes, member.root_steps, member.tainted = "", 0, 0, False
+        return
     if receipt.kind == "step":
         _count_step(state, receipt, event)
         state.pending.setdefault(receipt.hotkey, []).append(digest)

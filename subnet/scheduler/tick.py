@@ -23,7 +23,7 @@ from subnet.ledger.events import (
 )
 from subnet.ledger.state import Member, RunState, StepState
 from subnet.merge.closed import Offer, close_set
-from subnet.scheduler.assign import assign, usable
+from subnet.scheduler.assign import assign, moves, ready, usable
 from subnet.scheduler.lanes import wire_lanes
 from subnet.wire.messages import WIRE_VERSION, Free, Message, Plan, Wiring
 
@@ -56,7 +56,7 @@ def tick(state: RunState, outside: Outside) -> list[Body | Message]:
             for member in state.members.values()
             if member.active and member.hotkey not in state.roster
         ]
-        if not orders and state.current is None:  # nobody changes its stage in the middle of a step
+        if not orders:
             orders += assign(state, alive=outside.alive)
     if orders:
         return orders
@@ -84,10 +84,14 @@ def _train(state: RunState, outside: Outside) -> list[Body | Message]:
 
 def _bereft(state: RunState, outside: Outside) -> bool:
     """Whether some stage has nobody left in this round, but somebody from the next on: then the round ends early."""
-    able = [m for m in state.members.values() if usable(state, m, alive=outside.alive)]
-    now = {member.stage for member in able if member.from_round <= state.round}
-    later = {member.stage for member in able if member.from_round > state.round}
-    return any(stage not in now and stage in later for stage in range(state.config.stages))
+    members, alive, following = list(state.members.values()), outside.alive, state.round + 1
+    here = [m for m in members if m.from_round <= state.round and ready(m, alive=alive, start=state.round)]
+    now = {m.stage for m in here if not (m.tainted and m.opened_round == state.round)}  # others may yet start afresh
+    empty = set(range(state.config.stages)) - now
+    if not empty:
+        return False
+    later = {m.stage for m in members if ready(m, alive=alive, start=following)}
+    return bool(empty & (later | {order.stage for order in moves(state, alive=alive, start=following)}))
 
 
 def _wire(state: RunState, outside: Outside) -> list[Body | Message]:
@@ -252,6 +256,9 @@ def _merge(state: RunState, outside: Outside) -> list[Body | Message]:
         return [manifest] if manifest else []
     if following >= state.config.train.rounds:
         return [Done(rounds=following)]
+    moving = moves(state, alive=outside.alive, start=following)
+    if moving:
+        return [*moving]
     return [RoundBegin(round=following, block=outside.block)]
 
 

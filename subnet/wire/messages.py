@@ -126,7 +126,8 @@ class Receipt(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A miner's statement of one step, chained to its previous one.
 
     kind: "step"; "close" (the round's end: commits the state and the contribution, no microbatches); "rollback"
-    (after a crash: voids the receipts since the last committed state, whose root it repeats).
+    (voids the receipts since the last committed state, whose root it repeats); "fresh" (before a round's first step:
+    goes on from the public parameters with zero moments, so that what tainted its last state taints nothing more).
     state_root: Merkle root of the state where a segment ends, else empty. contribution, contribution_norm and tokens
     belong to "close". replica_steps counts the inner steps of this replica's optimizer since its moments were zero.
     deliveries: digest of the signed lines of all that came in (`subnet.wire.delivery`); empty where nothing did.

@@ -14,7 +14,7 @@ from tests.ledger.simulation import Simulation
 from tests.ledger.small import run_config
 
 SEEDS = 3  # histories are those of the seeds below this
-MOVES = 45
+MOVES = 52
 MINERS = ("ann", "ben", "cem", "dov", "eva")
 
 
@@ -44,6 +44,7 @@ class Chaos:
         """Make this many moves."""
         choices = [self.work] * 14 + [self.die, self.come_back, self.come_back, self.arrive, self.judge, self.judge]
         choices += [self.expire, self.unregister, self.roll_back, self.come_too_late]
+        choices += [self.start_afresh] * 2
         for _ in range(moves):
             self.random.choice(choices)()
             self.sim.decide()
@@ -156,3 +157,18 @@ class Chaos:
             name = self.random.choice(names)
             if self.sim.state.members[hotkey(name)].active:
                 self.sim.say(name, self.sim.rollback_receipt(name))
+
+    def start_afresh(self) -> None:
+        """A replica gives up its moments before its first step of a round; one on a tainted state has to."""
+        state = self.sim.state
+        able = [
+            name
+            for name in self.sim.members()
+            if (member := state.members[hotkey(name)]).state_root
+            and (member.tainted or self.random.random() < 0.2)
+            and member.active
+            and member.from_round <= state.round != member.opened_round
+            and not state.pending.get(member.hotkey)
+        ]
+        for name in able[:1]:
+            self.sim.say(name, self.sim.fresh_receipt(name))

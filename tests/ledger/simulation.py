@@ -154,6 +154,10 @@ class Simulation(SimulatedLog):
         values = {"kind": "rollback", "state_root": member.state_root, "replica_steps": member.root_steps}
         return self.receipt(name, **(values | changes))
 
+    def fresh_receipt(self, name: str, **changes: Any) -> Receipt:
+        """Start again from the public parameters, with zero moments."""
+        return self.receipt(name, **({"kind": "fresh", "replica_steps": 0} | changes))
+
     def close_receipt(self, name: str, **changes: Any) -> Receipt:
         """This miner's close of the round."""
         tokens = tokens_trained(self.state, hotkey(name))

@@ -93,7 +93,7 @@ CHANGES: list[tuple[str, int, Change, str]] = [
     ("another stage", 1, lambda s, r: {"stage": 0}, "expected a receipt for stage 1 in round 0, found stage 0"),
     ("another round", 1, lambda s, r: {"round": 1}, "expected a receipt for stage 1 in round 0, found .* round 1"),
     ("not its next", 1, lambda s, r: {"previous": "0" * 64}, "expected the receipt after none, found 000000000000"),
-    ("another kind", 1, lambda s, r: {"kind": "wish"}, "expected a step, close or rollback, found 'wish'"),
+    ("another kind", 1, lambda s, r: {"kind": "wish"}, "expected a step, close, rollback or fresh, found 'wish'"),
     ("another step", 1, lambda s, r: {"step": 5}, "expected a receipt for step 0, found step 5"),
     ("another plan", 1, lambda s, r: {"plan": "0" * 64}, "expected a plan of step 0, found 000000000000"),
     ("a lane that is none", 1, lambda s, r: {"lane": 9}, "expected a plan of step 0"),

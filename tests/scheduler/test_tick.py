@@ -213,13 +213,80 @@ def test_a_stage_whose_only_replica_died_waits_for_it_where_nobody_can_be_spared
     assert sim.lane_of("ann")
 
 
-def test_nobody_changes_its_stage_in_the_middle_of_a_step() -> None:
-    sim = started("ann", "ben", "cem")
+def test_a_replica_that_takes_another_stage_commits_its_round_first() -> None:
+    """It is moved between the merge and the next round: its steps are closed, contributed and paid."""
+    sim = started("ann", "ben", "cem", steps=5)
     poor = min((0, 1), key=lambda stage: len(of_stage(sim, stage)))
-    sim.alive.discard(of_stage(sim, poor)[0])
-    assert sim.decide() == 0
+    (last,) = of_stage(sim, poor)
+    sim.do_step()
+    trained = {name for name in of_stage(sim, 1 - poor) if sim.state.pending.get(hotkey(name))}
+    assert len(trained) == 1, "one lane: one of the two waits"
+    sim.alive.discard(last)
     sim.time_out_step()
-    assert any(isinstance(event.body, Assign) and event.body.round == 1 for event in sim.events)
+    assert not any(isinstance(event.body, Assign) and event.body.round == 1 for event in sim.events)
+    assert sim.state.phase == "close"
+    sim.do_close()
+    sim.do_merge()
+    (order,) = [event.body for event in sim.events if isinstance(event.body, Assign) and event.body.round == 1]
+    assert order.stage == poor and sim.state.phase == "train"
+    contributors = {entry.hotkey for entry in sim.state.closed[0, 1 - poor].contributions}
+    assert contributors == {hotkey(name) for name in trained}
+    for name in trained:
+        assert not sim.segments(name)[-1].forfeit and sim.segments(name)[-1].work > 0
+
+
+def test_a_round_in_which_the_only_replica_of_a_stage_was_refuted_ends_early_if_it_is_back_in_the_next() -> None:
+    """Otherwise a short quarantine would stop the run for good."""
+    run = run_config(steps=50)
+    sim = Simulation(run=replace(run, pay=replace(run.pay, quarantine_rounds=1)))
+    sim.start("ann", "ben")
+    sim.do_step()
+    sim.do_step()
+    sim.judge("ann")
+    sim.do_step(silent=("ann",))
+    sim.time_out_step()
+    assert sim.state.phase == "close"
+    sim.do_close()
+    sim.do_merge()
+    assert (sim.state.phase, sim.state.round, sim.state.current) == ("train", 1, None), "it has not started afresh"
+    sim.say("ann", sim.fresh_receipt("ann"))
+    sim.decide()
+    assert sim.lane_of("ann")
+
+
+def late(sim: Simulation) -> set[str]:
+    """Names of those whom the last step waited for."""
+    ends = [event.body for event in sim.events if isinstance(event.body, StepEnd)]
+    assert set(ends[-1].late) <= set(ends[-1].missing)
+    return {sim.names[hotkey] for hotkey in ends[-1].late}
+
+
+def test_the_neighbours_of_a_dead_miner_did_not_miss_the_deadline() -> None:
+    sim = started("ann", "ben", "cem", stages=3, steps=8)
+    sim.alive.discard(dead := of_stage(sim, 1)[0])
+    sim.time_out_step()
+    assert late(sim) == {dead}
+    assert [sim.state.members[hotkey(name)].missed_steps for name in sorted({"ann", "ben", "cem"} - {dead})] == [0, 0]
+
+
+def test_whoever_had_its_gradient_and_did_not_finish_kept_the_others_waiting() -> None:
+    """Gradients run from the last stage to the first."""
+    sim = started("ann", "ben", "cem", stages=3, steps=8)
+    first, middle, last = (of_stage(sim, stage)[0] for stage in range(3))
+    sim.say(last, sim.step_receipt(last))
+    sim.time_out_step()
+    assert late(sim) == {middle}
+    assert sim.state.members[hotkey(first)].missed_steps == 0
+    for name in (last, middle):
+        sim.say(name, sim.step_receipt(name))
+    sim.time_out_step()
+    assert late(sim) == {first}
+
+
+def test_where_the_lane_s_end_is_silent_nobody_can_be_told_apart() -> None:
+    sim = started("ann", "ben", "cem", stages=3, steps=8)
+    sim.time_out_step()
+    assert late(sim) == {"ann", "ben", "cem"}
 
 
 def test_the_round_closes_with_a_deadline_and_waits_for_those_that_trained() -> None:
