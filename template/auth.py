@@ -48,8 +48,11 @@ class Signer(Protocol):
         """A signature of 64 bytes."""
         ...
 
-    def sign_request(self, method: str, target: str, receiver: Hotkey) -> dict[str, str]:
-        """The headers that prove this request; a retry needs new ones. `target` is path and query exactly as sent."""
+    def sign_request(self, method: str, target: str, receiver: Hotkey, *, offset_s: float = 0.0) -> dict[str, str]:
+        """The headers that prove this request; a retry needs new ones. `target` is path and query exactly as sent.
+
+        It is dated by our clock and `offset_s`, where the receiver's is known to differ.
+        """
         ...
 
 
@@ -78,6 +81,21 @@ class NonceStore(Protocol):
     def check_and_store(self, hotkey_ss58: str, nonce_ns: int) -> bool:
         """True, and remembered, when this pair is new; False when it was seen."""
         ...
+
+
+class Dates:
+    """The dates of one signer's requests: no two to one receiver are equal."""
+
+    def __init__(self) -> None:
+        self._last: dict[Hotkey, tuple[float, int]] = {}
+
+    def next_ns(self, now_ns: int, receiver: Hotkey, offset_s: float) -> int:
+        """The date of the next request. Another offset starts anew: the last date may be far ahead of it."""
+        offset, last_ns = self._last.get(receiver, (offset_s, 0))
+        dated_ns = now_ns + int(offset_s * 1e9)
+        nonce_ns = max(dated_ns, last_ns + 1) if offset == offset_s else dated_ns
+        self._last[receiver] = offset_s, nonce_ns
+        return nonce_ns
 
 
 def request_bytes(method: str, target: str, *, nonce_ns: int, sender: Hotkey, receiver: Hotkey) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 import bittensor as bt
 from bittensor import settings, sp_core
 
-from template.auth import ALLOWED_SKEW_S, MAX_AGE_S, Caller, NonceStore, check_age
+from template.auth import ALLOWED_SKEW_S, MAX_AGE_S, Caller, Dates, NonceStore, check_age
 from template.config import check_network
 from template.errors import (
     AuthError,
@@ -316,7 +316,7 @@ class HotkeySigner:
 
     def __init__(self, wallet: bt.Wallet) -> None:
         self._keypair = wallet.hotkey
-        self._last_ns = 0
+        self._dates = Dates()
 
     @property
     def hotkey(self) -> Hotkey:
@@ -325,11 +325,9 @@ class HotkeySigner:
     def sign(self, data: bytes) -> bytes:
         return bytes(self._keypair.sign(data))
 
-    def sign_request(self, method: str, target: str, receiver: Hotkey) -> dict[str, str]:
-        self._last_ns = max(time.time_ns(), self._last_ns + 1)
-        return bt.http_auth.sign(
-            self._keypair, method=method, path=target, receiver_ss58=receiver, nonce_ns=self._last_ns
-        )
+    def sign_request(self, method: str, target: str, receiver: Hotkey, *, offset_s: float = 0.0) -> dict[str, str]:
+        nonce_ns = self._dates.next_ns(time.time_ns(), receiver, offset_s)
+        return bt.http_auth.sign(self._keypair, method=method, path=target, receiver_ss58=receiver, nonce_ns=nonce_ns)
 
 
 class HotkeyVerifier:

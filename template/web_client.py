@@ -5,6 +5,7 @@ One attempt per call: a retry signs anew, so it is the caller's. Redirects are n
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from template.auth import Signer
+from template.clocks import Clocks
 from template.config import resolve_peer
 from template.errors import (
     BadResponse,
@@ -101,6 +103,7 @@ class HttpTransport:
     def __init__(self, signer: Signer | None, *, address_map: Mapping[str, str] | None = None) -> None:
         self._signer = signer
         self._address_map = address_map or {}
+        self._clocks = Clocks()
         self._session: aiohttp.ClientSession | None = None
 
     async def request(
@@ -114,10 +117,11 @@ class HttpTransport:
         timeout_s: float = 10.0,
     ) -> Response:
         """Send one request and read its whole answer within the deadline."""
+        signed_s = time.monotonic()
         try:
             async with asyncio.timeout(timeout_s), self._send(method, peer, target, body, receiver) as answer:
                 if answer.status >= 300:
-                    raise await self._refused(answer, peer)
+                    raise await self._refused(answer, peer, receiver, signed_s)
                 data = b"".join([chunk async for chunk in _limited(answer, ANSWER_LIMIT_BYTES, peer)])
                 return Response(status=answer.status, body=data, headers=_lower(answer.headers))
         except TimeoutError as error:
@@ -139,13 +143,14 @@ class HttpTransport:
         timeout_s: float = 60.0,
     ) -> AsyncIterator[bytes]:
         """GET in chunks; the deadline bounds the wait for the answer and for each chunk, not the whole."""
+        signed_s = time.monotonic()
         try:
             async with (
                 asyncio.timeout(timeout_s) as deadline,
                 self._send("GET", peer, target, None, receiver) as answer,
             ):
                 if answer.status >= 300:
-                    raise await self._refused(answer, peer)
+                    raise await self._refused(answer, peer, receiver, signed_s)
                 async for chunk in _limited(answer, limit_bytes, peer):
                     deadline.reschedule(None)  # how long the consumer takes is not the peer's fault
                     yield chunk
@@ -169,7 +174,7 @@ class HttpTransport:
         headers = {"Accept-Encoding": "identity"}
         if receiver is not None:
             assert self._signer is not None, "a signed request needs a signer"
-            headers |= self._signer.sign_request(method, target, receiver)
+            headers |= self._signer.sign_request(method, target, receiver, offset_s=self._clocks.offset_s(receiver))
         size_bytes = 0 if body is None else memoryview(body).nbytes
         if body is not None:
             headers |= {"Content-Length": str(size_bytes), "Content-Type": "application/octet-stream"}
@@ -191,11 +196,14 @@ class HttpTransport:
             )
         return self._session
 
-    async def _refused(self, answer: aiohttp.ClientResponse, peer: str) -> TransportError:
+    async def _refused(
+        self, answer: aiohttp.ClientResponse, peer: str, receiver: Hotkey | None, signed_s: float
+    ) -> TransportError:
         if answer.status < 400:
             return BadResponse(f"expected an answer from {peer}, found a redirect ({answer.status}); check its address")
         data = b"".join([chunk async for chunk in _limited(answer, REFUSAL_LIMIT_BYTES, peer)])
-        return refusal(answer.status, data, peer, retry_after=answer.headers.get("Retry-After"))
+        refused = refusal(answer.status, data, peer, retry_after=answer.headers.get("Retry-After"))
+        return self._clocks.noted(refused, receiver, elapsed_s=time.monotonic() - signed_s)
 
 
 async def _slices(body: Body) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import blake3
 
-from template.auth import MAX_AGE_S, Caller, NonceStore, check_age, request_bytes
+from template.auth import MAX_AGE_S, Caller, Dates, NonceStore, check_age, request_bytes
 from template.errors import BadSignature, MalformedAuth, ReplayedRequest, WrongReceiver
 from template.nonces import MemoryNonceStore
 from template.values import Hotkey
@@ -34,7 +34,7 @@ class FakeSigner:
     def __init__(self, name: str, *, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._hotkey = fake_address(name)
         self._now_ns = now_ns
-        self._last_ns = 0
+        self._dates = Dates()
 
     @property
     def hotkey(self) -> Hotkey:
@@ -43,8 +43,8 @@ class FakeSigner:
     def sign(self, data: bytes) -> bytes:
         return fake_signature(self._hotkey, data)
 
-    def sign_request(self, method: str, target: str, receiver: Hotkey) -> dict[str, str]:
-        self._last_ns = nonce_ns = max(self._now_ns(), self._last_ns + 1)
+    def sign_request(self, method: str, target: str, receiver: Hotkey, *, offset_s: float = 0.0) -> dict[str, str]:
+        nonce_ns = self._dates.next_ns(self._now_ns(), receiver, offset_s)
         signed = self.sign(request_bytes(method, target, nonce_ns=nonce_ns, sender=self._hotkey, receiver=receiver))
         return {
             "X-Bittensor-Version": "1",

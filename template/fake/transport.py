@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 from template.auth import Signer
+from template.clocks import Clocks
 from template.errors import BodyTooLarge, DeadlineExceeded, PeerUnreachable
 from template.transport import Body, Response
 from template.values import Hotkey
@@ -33,6 +34,7 @@ class FakeTransport:
     def __init__(self, peers: FakePeers, signer: Signer | None) -> None:
         self._peers = peers
         self._signer = signer
+        self._clocks = Clocks()
 
     async def request(
         self,
@@ -53,7 +55,8 @@ class FakeTransport:
             else:
                 parts.append(message.get("body", b""))
         if status >= 400:
-            raise refusal(status, b"".join(parts), peer, retry_after=headers.get("retry-after"))
+            refused = refusal(status, b"".join(parts), peer, retry_after=headers.get("retry-after"))
+            raise self._clocks.noted(refused, receiver, elapsed_s=0.0)
         return Response(status=status, body=b"".join(parts), headers=headers)
 
     async def download(
@@ -74,7 +77,8 @@ class FakeTransport:
                 continue
             chunk: bytes = message.get("body", b"")
             if status >= 400:
-                raise refusal(status, chunk, peer, retry_after=retry_after)
+                refused = refusal(status, chunk, peer, retry_after=retry_after)
+                raise self._clocks.noted(refused, receiver, elapsed_s=0.0)
             received += len(chunk)
             if received > limit_bytes:
                 raise BodyTooLarge(f"expected at most {limit_bytes} bytes from {peer}, found more; ask for less")
@@ -88,7 +92,7 @@ class FakeTransport:
         if receiver is None:
             return {}
         assert self._signer is not None, "a signed request needs a signer"
-        return self._signer.sign_request(method, target, receiver)
+        return self._signer.sign_request(method, target, receiver, offset_s=self._clocks.offset_s(receiver))
 
     async def _exchange(self, call: "_Call", peer: str, timeout_s: float) -> AsyncIterator[Message]:
         app = self._peers.apps.get(peer)

@@ -9,6 +9,7 @@ import pytest
 from blake3 import blake3
 
 from template.auth import Signer
+from template.clocks import Clocks
 from template.errors import (
     BodyTooLarge,
     ClockSkew,
@@ -171,6 +172,31 @@ async def test_a_wrong_clock_is_named_with_the_difference(room: Room, seconds: f
     assert room.changes == []
 
 
+@pytest.mark.parametrize("seconds", [-60.0, -12.0, 30.0, 60.0])
+async def test_after_a_refusal_of_the_clock_requests_are_dated_by_the_receiver_s(
+    room: Room, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = room.connect(FakeSigner("alice", now_ns=lambda: time.time_ns() + int(seconds * 1e9)))
+    with pytest.raises(ClockSkew):
+        await late.request("POST", room.peer, "/v1/note", body=b"x", receiver=SERVER)
+    for _ in range(3):
+        await late.request("POST", room.peer, "/v1/note", body=b"x", receiver=SERVER)
+    assert room.changes == ["x"] * 3
+    (said,) = (record.getMessage() for record in caplog.records if record.name == "template.clocks")
+    side = "behind" if seconds < 0 else "ahead"
+    assert f" s {side} receiver={SERVER}; " in said and said.endswith("set this machine's (timedatectl set-ntp true)")
+
+
+async def test_a_receiver_s_word_on_the_clock_counts_for_requests_to_it_alone() -> None:
+    clocks, skew = Clocks(), ClockSkew("no", word="expired", delta_s=-100.0)
+    clocks.noted(skew, "liar", elapsed_s=0.1)
+    assert (clocks.offset_s("liar"), clocks.offset_s("other")) == (100.0, 0.0)
+    clocks.noted(skew, "slow", elapsed_s=99.0)
+    assert clocks.offset_s("slow") == 0.0, "the request was held up, the clock is right"
+    clocks.noted(ClockSkew("no", word="expired", delta_s=-1e9), "far", elapsed_s=0.1)
+    assert clocks.offset_s("far") == 0.0, "that much is the user's to set"
+
+
 async def test_a_refusal_says_when_to_come_again(room: Room) -> None:
     """In whole seconds, rounded up, as HTTP has it."""
     transport = room.connect()
@@ -266,7 +292,7 @@ async def test_a_replay_of_the_same_headers_is_refused(room: Room) -> None:
     class Repeater(FakeSigner):
         """Sends the headers of its first request again and again."""
 
-        def sign_request(self, method: str, target: str, receiver: str) -> dict[str, str]:
+        def sign_request(self, method: str, target: str, receiver: str, *, offset_s: float = 0.0) -> dict[str, str]:
             if not hasattr(self, "first"):
                 self.first = super().sign_request(method, target, receiver)
             return self.first
