@@ -12,7 +12,7 @@ from subnet.edges.blobs import check_blob
 from subnet.errors import EvidenceError
 from subnet.nodes.client import RunClient, retried
 from subnet.wire.letter import make_letter, pack, send_target
-from template.errors import BodyTooLarge, PeerUnreachable
+from template.errors import BodyTooLarge, ClockSkew, PeerUnreachable
 from template.inward import Inward
 from template.transport import Response
 
@@ -49,14 +49,19 @@ class Reach:
         """POST a frame, signed for the peer; its answer. Raises TransportError kinds."""
         if self.directly(peer):
             try:
-                return await self._client.transport.request(
-                    "POST", peer.address, target, body=frame, receiver=peer.hotkey, timeout_s=DIRECT_S
-                )
+                return await self._posted(peer, target, frame)
+            except ClockSkew:
+                return await self._posted(peer, target, frame)  # dated by the peer's clock this time
             except PeerUnreachable as error:
                 self._avoid(peer, error)
         headers = self._client.signer.sign_request("POST", target, peer.hotkey)
         request = Inward(method="POST", target=target, headers=headers, body=frame)
         return await self._by_letter(peer, request, answer_bytes=ANSWER_BYTES)
+
+    async def _posted(self, peer: Peer, target: str, frame: bytes) -> Response:
+        return await self._client.transport.request(
+            "POST", peer.address, target, body=frame, receiver=peer.hotkey, timeout_s=DIRECT_S
+        )
 
     async def ask(self, peer: Peer, target: str) -> Response:
         """GET something small that anybody may ask for. Raises TransportError kinds."""

@@ -1,6 +1,7 @@
 """The relay: a miner that nobody can connect to trains, is audited and is paid, and nobody can forge on the way."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +126,21 @@ async def test_after_a_failed_connection_letters_are_used_without_trying_again(p
         assert Reach(client).directly(peer) == (position == 0)
         await Reach(client).deliver(peer, *post.delivery(position))
     assert post.relay.carried == 2
+
+
+@pytest.mark.parametrize("seconds", [-60, 60])
+async def test_a_neighbour_whose_clock_is_a_minute_off_delivers_all_the_same(post: Post, seconds: int) -> None:
+    """Either may be the one that is wrong; what is refused for its date is signed again, by the receiver's clock."""
+    post.peers.apps["me:1"] = application(
+        miner_routes.routes(post.served.miner),
+        FakeVerifier(ME, now_ns=lambda: time.time_ns() + seconds * 10**9),
+        refusals=orchestrator_routes.REFUSALS,
+    )
+    client = post.client("before")
+    for position in (0, 1):
+        target, frame = post.delivery(position)
+        assert (await Reach(client).deliver(Peer(hotkey=ME, address="me:1"), target, frame)).status == 200
+    assert post.relay.carried == 0
 
 
 async def test_a_peer_that_refuses_is_not_asked_again_by_letter(post: Post) -> None:
