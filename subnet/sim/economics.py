@@ -204,13 +204,13 @@ class _Tables:
 
     def rounds_of(self, end: np.ndarray, limit: np.ndarray, failed: np.ndarray) -> np.ndarray:
         """Rounds until the machine is free for another life."""
-        last = np.where(failed, end + 1 + self.latency, limit)
-        return np.asarray(np.maximum(1, -(-last * self.strategy.hotkeys // self.economy.per_round)))
+        stop = self._stop(end, limit, failed)
+        return np.asarray(np.maximum(1, -(-stop * self.strategy.hotkeys // self.economy.per_round)))
 
     def income(self, end: np.ndarray, limit: np.ndarray, failed: np.ndarray) -> np.ndarray:
         """Pay until the score is voided, or all of it."""
         whole = self.strategy.leaves_after or horizon(self.economy, self.strategy.hotkeys)
-        upheld = (end + 1 + self.latency) * self.strategy.hotkeys // self.economy.per_round
+        upheld = (end + self.latency) * self.strategy.hotkeys // self.economy.per_round
         made = self.payments.paid(whole, upheld)
         for segments in np.unique(limit[~failed]):
             made[~failed & (limit == segments)] = self.payments.total(int(segments))
