@@ -1,0 +1,164 @@
+"""Tolerances: from the distances of honest work to the numbers that a run's audits hold.
+
+A class is what a run pins: compute dtype, inner optimizer, wire codec. For each class and kind of comparison a
+calibration keeps how the largest distance of an honest segment spreads, and the tolerance that the rule gives:
+
+    tolerance = factor x the largest distance seen
+
+The factor is 1.5: below 1 honest work would fail, above 3 a deviation could be three times as large as what honest work
+shows once in a thousand segments. Whoever reads a calibration checks that its tolerances follow from its own numbers.
+Knows nothing of how segments were computed, nor of files.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from subnet.config import CODECS, DTYPES, OPTIMIZERS
+from subnet.errors import ConfigError
+
+VERSION = 1
+KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
+FACTOR = 1.5
+RULE = "tolerance = factor x the largest distance of an honest segment, over all its pairs of conditions"
+DIGITS = 3  # significant ones that a number is kept with; a tolerance is rounded up
+
+Distances = Mapping[str, float]  # by kind, the largest of one segment
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the largest distance of a segment spreads within one class and kind, and the tolerance that follows."""
+
+    dtype: str
+    optimizer: str
+    codec: str
+    kind: str
+    count: int
+    max: float
+    q50: float
+    q99: float
+    q999: float
+    factor: float
+    tolerance: float
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `strata calibrate` writes: where and under which conditions it measured, and what came out."""
+
+    version: int
+    quick: bool
+    rule: str
+    machine: dict[str, str]
+    versions: dict[str, str]
+    conditions: tuple[str, ...]
+    settings: int  # sizes, shapes and optimizer settings, drawn at random
+    segments: int  # honest segments compared, over all pairs and classes
+    spreads: tuple[Spread, ...]
+
+    def __post_init__(self) -> None:
+        if self.version != VERSION:
+            raise ConfigError(f"expected a calibration of version {VERSION}, found {self.version}; calibrate again")
+        for spread in self.spreads:
+            if not math.isclose(spread.tolerance, tolerance(spread.max, spread.factor), rel_tol=1e-9):
+                raise ConfigError(
+                    f"expected the tolerance {tolerance(spread.max, spread.factor)} of {spread.kind} from its own "
+                    f"numbers, found {spread.tolerance}; calibrate again instead of editing the file"
+                )
+
+
+def tolerance(largest: float, factor: float) -> float:
+    """The tolerance for what honest work showed at most, rounded up to DIGITS digits."""
+    if not (largest > 0 and math.isfinite(largest) and factor >= 1):
+        raise ConfigError(
+            f"expected honest work that differs a little and a factor of at least 1, found a largest distance of "
+            f"{largest} and {factor}; calibrate over more conditions"
+        )
+    return _rounded_up(factor * largest)
+
+
+def _rounded_up(value: float) -> float:
+    step = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
+    return float(f"{math.ceil(value / step * (1 - 1e-12)) * step:.{DIGITS - 1}e}")
+
+
+def spread_of(values: Sequence[float], *, dtype: str, optimizer: str, codec: str, kind: str) -> Spread:
+    """The spread of one kind's distances, one for each segment."""
+    found = np.asarray(values, dtype=np.float64)
+    q50, q99, q999 = (_rounded(float(q)) for q in np.quantile(found, (0.5, 0.99, 0.999)))
+    largest = _rounded_up(float(found.max())) if found.max() > 0 else 0.0
+    return Spread(
+        dtype=dtype,
+        optimizer=optimizer,
+        codec=codec,
+        kind=kind,
+        count=len(values),
+        max=largest,
+        q50=q50,
+        q99=q99,
+        q999=q999,
+        factor=FACTOR,
+        tolerance=tolerance(largest, FACTOR),
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS - 1}e}")
+
+
+def spreads_of(segments: Iterable[tuple[tuple[str, str, str], Distances]]) -> tuple[Spread, ...]:
+    """The spreads of honest segments, each given as its class (dtype, optimizer, codec) and its distances."""
+    gathered: dict[tuple[str, str, str, str], list[float]] = {}
+    for (dtype, optimizer, codec), distances in segments:
+        for kind, value in distances.items():
+            gathered.setdefault((dtype, optimizer, codec, kind), []).append(value)
+    ordered = sorted(gathered.items(), key=lambda item: (*item[0][:3], KINDS.index(item[0][3])))
+    return tuple(
+        spread_of(values, dtype=dtype, optimizer=optimizer, codec=codec, kind=kind)
+        for (dtype, optimizer, codec, kind), values in ordered
+    )
+
+
+def tolerances(calibration: Calibration, *, dtype: str, optimizer: str, codec: str) -> dict[str, float]:
+    """The tolerance of each kind in a class. Raises ConfigError when the class is not calibrated."""
+    found = {
+        spread.kind: spread.tolerance
+        for spread in calibration.spreads
+        if (spread.dtype, spread.optimizer, spread.codec) == (dtype, optimizer, codec)
+    }
+    lacking = [kind for kind in KINDS if kind not in found]
+    if lacking:
+        raise ConfigError(
+            f"expected a calibration of {dtype} with {optimizer} over the codec {codec}, found none for "
+            f"{', '.join(lacking)}; run `strata calibrate`"
+        )
+    return found
+
+
+def classes() -> list[tuple[str, str, str]]:
+    """Every class that a run may be of."""
+    return [(dtype, optimizer, codec) for dtype in DTYPES for optimizer in OPTIMIZERS for codec in CODECS]
+
+
+def upper_bound(flagged: int, count: int) -> float:
+    """The 95 % upper bound of the rate at which segments are flagged, when none of `count` was (the rule of three).
+
+    With some flagged: the exact one-sided bound (Clopper and Pearson), found by bisection.
+    """
+    low, high = flagged / count, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _at_most(flagged, count, middle) > 0.05 else (low, middle)
+    return high
+
+
+def _at_most(flagged: int, count: int, rate: float) -> float:
+    """The chance of at most so many among `count` at this rate."""
+    if rate >= 1.0:
+        return float(flagged >= count)
+    term = total = math.exp(count * math.log1p(-rate))
+    for number in range(flagged):
+        term *= (count - number) / (number + 1) * rate / (1 - rate)
+        total += term
+    return total
