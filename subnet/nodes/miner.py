@@ -31,9 +31,9 @@ from subnet.nodes.custody import Custody, initial_public, remembered
 from subnet.nodes.inbox import Inbox, Key
 from subnet.nodes.lane import MARGIN_FRAC, LaneStep
 from subnet.nodes.merging import merge_stage, reduce_closed
-from subnet.nodes.miner_routes import deliver_target
 from subnet.nodes.reach import Peer, Reach
 from subnet.nodes.retention import Retention
+from subnet.wire.delivery import deliver_target
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import (
     WIRE_VERSION,
@@ -178,9 +178,15 @@ class Miner:
                 self.phase = "done"
 
     def _take_stage(self, stage: int, from_round: int) -> None:
-        head = self.custody.head if self.custody else ""
+        head, start = self.custody.head if self.custody else "", self.cheat.start
         self.custody = Custody(
-            run=self.run, stage=stage, blobs=self.blobs, folder=self.folder, recompute=self.recompute, head=head
+            run=self.run,
+            stage=stage,
+            blobs=self.blobs,
+            folder=self.folder,
+            start=start,
+            recompute=self.recompute,
+            head=head,
         )
         self.from_round = from_round
         log.info("stage=%d from_round=%d", stage, from_round)
@@ -236,20 +242,21 @@ class Miner:
         if custody.uncommitted_steps >= self.run.train.segment_steps:
             root, state_bytes = await self.compute(custody.commit)
         receipt = replace(
-            self._blank("step"),
-            step=plan.step,
-            lane=plan.lane,
-            plan=signed.digest,
-            work=work,
-            gradient_norm=gradient_norm,
-            state_root=root,
-            state_bytes=state_bytes,
-        )
+            self._blank("step"), step=plan.step, lane=plan.lane, plan=signed.digest, work=work,
+            gradient_norm=gradient_norm, state_root=root, state_bytes=state_bytes,
+        )  # fmt: skip
         try:
-            await self._say_receipt(receipt)
+            await self._say_receipt(self._with_deliveries(receipt))
         except PeerRefused as refused:
             log.warning("round=%d step=%d receipt refused=%r", plan.round, plan.step, str(refused))
             await self._roll_back()
+
+    def _with_deliveries(self, receipt: Receipt) -> Receipt:
+        """The receipt with the digest of its senders' signed lines, which are kept as evidence."""
+        lines = self.inbox.lines(receipt)
+        if lines:
+            self.keep(digest(lines), lines)
+        return replace(receipt, deliveries=digest(lines) if lines else "")
 
     async def _roll_back(self) -> None:
         """Void what was done since the last committed state, and return to it."""
@@ -309,7 +316,7 @@ class Miner:
             **self._names(), hotkey=self.signer.hotkey, round=closed.round + 1, stage=closed.stage,
             root=root, state_bytes=len(data), time_ms=now_ms(),
         )  # fmt: skip
-        await self._unless_refused(self.client.say(merged), "merged")
+        await self._unless_refused(self.client.say(self.cheat.send(lambda same: same, merged)), "merged")
 
     async def _unless_refused(self, saying: Awaitable[Any], what: str) -> None:
         """Say something that may be too late, or said already by the process before this one; then go on."""
@@ -345,7 +352,7 @@ class Miner:
     async def _say_receipt(self, receipt: Receipt) -> None:
         """Have a receipt logged; only then it is part of our chain."""
         assert self.custody is not None
-        receipt = self.cheat.receipt(lambda same: same, receipt)
+        receipt = self.cheat.send(lambda same: same, self.cheat.receipt(lambda same: same, receipt))
         event = await self.client.say(receipt)
         log.info(
             "receipt=%s round=%d step=%d microbatches=%d event=%d",
