@@ -58,6 +58,10 @@ COMMANDS = {
         *("subnet.cli.leaderboard", "leaderboard", "Watch a run: in the terminal, as JSON, or as a web page."),
         "strata leaderboard --run http://127.0.0.1:8080",
     ),
+    "replay": Command(
+        *("subnet.cli.replay", "replay", "Recompute a validator's verdict from public evidence."),
+        "strata replay 3f9c2a71 --run http://127.0.0.1:8080",
+    ),
     "ledger": Command(
         *("subnet.cli.ledger", "app", "Check or copy a run's ledger."),
         "strata ledger verify out/demo/ledger.sqlite",

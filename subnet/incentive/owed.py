@@ -92,6 +92,7 @@ def evidence_of(segment: Segment, state: RunState) -> Iterator[str]:
         yield receipt.deliveries
         for work in receipt.work:
             yield from (work.input, work.output, work.gradient_in, work.gradient_out)
+    yield from (name for verdict in segment.verdicts.values() for name in verdict.evidence)
 
 
 def _publics(state: RunState, rounds: Iterable[int]) -> Iterable[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from subnet.audit.pinned import pinned_by
 from subnet.canonical import canonical, digest, parse
 from subnet.errors import (
     BlobMissing,
@@ -221,7 +222,7 @@ class _Doors:
         return Reply(body=store.get_range(name, 0, store.size(name)))
 
     async def put_blob(self, request: Incoming) -> Reply:
-        """Take a committed contribution from its author, or a public state from the publisher."""
+        """Take a committed contribution from its author, a public state from the publisher, evidence from an accuser."""
         caller, name = registered_caller(self._node, request), request.path["name"]
         limit = self._expected_bytes(caller, name)
         length_bytes = whole(request, "length", limit=limit)
@@ -256,8 +257,11 @@ class _Doors:
             receipt = closes.get(caller)
             if receipt is not None and receipt.contribution == name:
                 return sizes[receipt.stage]
+        if caller in state.validators() and name in (pinned := pinned_by(state, caller)):
+            return pinned[name]
         raise RefusedRequest(
-            f"expected a blob that {caller} has committed in a close, found {name[:12]}; send the close first",
+            f"expected a blob that {caller} has committed in a close or failed a segment by, found {name[:12]}; say "
+            "that first",
             word="not_planned",
             status=403,
         )
