@@ -3,6 +3,7 @@
 Pure, and the same for the chain in memory and the real one. What the SDK checks by itself is not repeated here.
 """
 
+import math
 from collections.abc import Mapping
 
 from template.errors import (
@@ -53,9 +54,24 @@ def check_serving(served_at: int, limit_blocks: int, block: int) -> None:
         raise RateLimited(f"the endpoint was changed too recently; wait {wait} blocks", blocks_to_wait=wait)
 
 
+def check_vector(weights: Mapping[Uid, float]) -> None:
+    """Raise ChainRefused for a vector of which no share can be made, naming the uid that spoils it.
+
+    One number that is none would spoil the sum of all, and whoever goes on gives everybody the same, or nothing.
+    """
+    for uid, weight in weights.items():
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ChainRefused(
+                f"expected finite weights of at least 0, found {weight} for uid {uid}; correct the scores"
+            )
+    if not any(weights.values()):
+        raise ChainRefused("expected a positive weight, found none; set weights once somebody has a score")
+
+
 def check_weights(view: ChainView, hotkey: Hotkey, weights: Mapping[Uid, float], *, keys: tuple[int, int]) -> None:
     """Raise what the chain would say of weights from this hotkey; `keys` are its version key and the least required."""
     mine, (own_key, least_key) = view.neuron(hotkey), keys
+    check_vector(weights)
     if mine is None:
         raise NotRegistered(
             f"expected hotkey {hotkey} on subnet {view.netuid}, found it unregistered at block {view.block}; register "

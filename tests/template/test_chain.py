@@ -1,5 +1,7 @@
 """The chain's contract, the same in memory and through the real SDK; the reading half on a live network too."""
 
+import math
+
 import pytest
 
 from template.chain import Chain
@@ -157,6 +159,29 @@ async def test_weights_need_a_permit_a_positive_value_and_known_uids(subnet: Sub
     for weights in ({}, {0: 0.0}, {60_000: 1.0}):
         with pytest.raises(ChainRefused):
             await validator.set_weights(weights)
+
+
+SPOILED: list[tuple[dict[int, float], str]] = [
+    ({0: 0.5, 1: math.nan, 2: 0.2}, "found nan for uid 1; correct the scores"),
+    ({0: math.nan, 1: math.nan}, "found nan for uid 0"),
+    ({0: 0.3, 1: -1.0}, "found -1.0 for uid 1"),
+    ({0: 1.0, 1: math.inf}, "found inf for uid 1"),
+    ({0: -math.inf}, "found -inf for uid 0"),
+    ({0: 0.0, 1: 0.0}, "expected a positive weight, found none"),
+    ({}, "expected a positive weight, found none"),
+]
+
+
+async def test_a_vector_that_is_not_finite_or_not_positive_is_never_sent(subnet: Subnet) -> None:
+    """Nobody's weight is made of it: what stood on the chain stays, and the next good vector is taken at once."""
+    chain = subnet.validator()
+    await subnet.pass_blocks(RATE_LIMIT_BLOCKS)
+    before = await chain.weights()
+    for weights, said in SPOILED:
+        with pytest.raises(ChainRefused, match=said):
+            await chain.set_weights(weights)
+    assert await chain.weights() == before
+    await chain.set_weights({0: 1.0})
 
 
 async def test_an_epoch_turns_weights_into_incentive(subnet: Subnet) -> None:
