@@ -36,6 +36,7 @@ from template.sdk_decode import (
     endpoint_of,
     pending_of,
     record_of,
+    shares_of,
     signer_of,
     submitted_of,
     view_of,
@@ -261,10 +262,10 @@ class SdkChain:
 
         return await self._write("set weights", lambda client: client.execute(intent, self._wallet), landed)
 
-    async def pending_weights(self) -> tuple[PendingWeights, ...]:
+    async def pending_weights(self, *, everybody: bool = False) -> tuple[PendingWeights, ...]:
         async def read(session: _Session) -> tuple[PendingWeights, ...]:
-            at = await session.at_finalised()
-            return pending_of(await at.query_map(ITEMS.TimelockedWeightCommits, [self._netuid]), self.hotkey)
+            rows = await (await session.at_finalised()).query_map(ITEMS.TimelockedWeightCommits, [self._netuid])
+            return pending_of(rows, None if everybody else self.hotkey)
 
         return await self._sessions.read("read the commitments of weights", read)
 
@@ -272,7 +273,7 @@ class SdkChain:
         async def read(session: _Session) -> dict[Uid, dict[Uid, float]]:
             at = await session.at_finalised()
             rows = await at.weights.weights(self._netuid)
-            return {uid: {to: w / sum(row.values()) for to, w in row.items()} for uid, row in rows.items() if row}
+            return shares_of(rows)
 
         return await self._sessions.read("read the weights", read)
 

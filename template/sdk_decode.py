@@ -1,7 +1,7 @@
 """The SDK's plain decoded records -> ours: commitments, endpoints, extrinsics. Imports no SDK and touches nothing."""
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from template.values import ChainView, Hotkey, NeuronInfo, PendingWeights, Record, Submitted, Uid
@@ -38,15 +38,21 @@ def submitted_of(result: Any) -> Submitted:
     )
 
 
-def pending_of(commits: Iterable[tuple[Any, Any]], hotkey: Hotkey) -> tuple[PendingWeights, ...]:
-    """A hotkey's entries of the map of timelocked commits by epoch; oldest first."""
+def pending_of(commits: Iterable[tuple[Any, Any]], hotkey: Hotkey | None) -> tuple[PendingWeights, ...]:
+    """A hotkey's entries of the map of timelocked commits by epoch, or everybody's; oldest first."""
     found = [
-        PendingWeights(block=int(block), epoch=int(epoch), reveal_round=int(reveal_round))
+        PendingWeights(hotkey=str(who), block=int(block), epoch=int(epoch), reveal_round=int(reveal_round))
         for epoch, entries in commits
         for who, block, _, reveal_round in entries
-        if who == hotkey
+        if hotkey is None or who == hotkey
     ]
     return tuple(sorted(found, key=lambda each: each.block))
+
+
+def shares_of(rows: Mapping[Uid, Mapping[Uid, float]]) -> dict[Uid, dict[Uid, float]]:
+    """Weights by validator, each row over its sum. The chain sets to 0 what a replaced uid had: such a row is none."""
+    sums = {uid: sum(row.values()) for uid, row in rows.items()}
+    return {uid: {to: w / sums[uid] for to, w in row.items()} for uid, row in rows.items() if sums[uid]}
 
 
 def neuron_of(neuron: Any, raw: dict[str, Any]) -> NeuronInfo:

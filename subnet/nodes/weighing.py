@@ -85,6 +85,9 @@ class Weighing:
         self.block, self.weights, self.inherited = done.block or view.block, weights, {}
         self._hotkeys = {neuron.uid: neuron.hotkey for neuron in view.neurons if neuron.uid in weights}
         self.state, self.message = "set" if done.reveal_round is None else "committed", done.message
+        if done.block is None:  # found on the chain after a failure, which shows where it stands if it is a commitment
+            later = [each for each in await self.chain.pending_weights() if each.block > view.block]
+            self.state, self.block = ("committed", later[-1].block) if later else (self.state, self.block)
         log.info("weights=%s block=%s uids=%s note=%r", self.state, self.block, sorted(weights), done.message)
 
     def _look_for_heirs(self, view: ChainView) -> None:

@@ -276,11 +276,14 @@ def test_a_corrupt_wallet_is_wrong_usage(net: Net):
 
 
 @pytest.mark.flow
-def test_an_unreachable_chain_is_temporary(net: Net):
-    code, line = net.complaint("miner", *net.words("stranger"), "--network", "ws://127.0.0.1:9")
-    assert code == 75
-    assert "could not connect to ws://127.0.0.1:9" in line
-    assert line.endswith("; check the address and the connection, or name another node as a fallback")
+def test_an_unreachable_chain_is_waited_for_and_named(net: Net):
+    """In one line; told to stop meanwhile, the miner leaves without complaint."""
+    command = net.machine.start("miner", *net.words("stranger"), "--network", "ws://127.0.0.1:9")
+    command.until("waiting for=chain endpoint=ws://127.0.0.1:9 gone_s=0 reason='could not connect to ws://127.0.0.1:9")
+    command.process.terminate()
+    assert command.process.wait(10) == 0
+    assert "; check the address and the connection, or name another node as a fallback" in command.err
+    assert "Traceback" not in command.err and command.err.count("waiting for=chain") == 1
 
 
 @pytest.mark.flow

@@ -1,0 +1,114 @@
+"""A node's whole way to its chain when that fails: a process that starts first, a seat that changes hands meanwhile."""
+
+import asyncio
+import json
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from subnet.nodes.weighing import Weighing
+from template.devchain.genesis import Genesis, GenesisValidator, genesis_to_dict
+from template.errors import ChainUnreachable
+from template.sdk import SdkChain, create_wallet
+from template.session import Patience
+from template.values import ChainView
+from tests.flow.conftest import Machine
+from tests.template.conftest import ChainThread
+from tests.template.proxy import proxy_to
+
+pytestmark = pytest.mark.flow
+
+BLOCK_S = 0.05
+TEMPO = 20
+QUICK = Patience(connect_s=0.6, read_s=0.6, pause_s=0.02, outage_s=20.0)
+
+
+def genesis_of(folder: Path, **changes: object) -> Genesis:
+    """A subnet of an owner and one validator, and two people with coins; wallets lie in the folder."""
+    who = {name: create_wallet(name, "default", folder) for name in ("owner", "validator", "ann", "eve")}
+    cold = {name: wallet.coldkeypub.ss58_address for name, wallet in who.items()}
+    values: dict[str, object] = {
+        "owner_coldkey": cold["owner"],
+        "owner_hotkey": who["owner"].hotkey.ss58_address,
+        "sudo": cold["owner"],
+        "validators": (GenesisValidator(hotkey=who["validator"].hotkey.ss58_address, coldkey=cold["validator"]),),
+        "funds_tao": ((cold["ann"], 100.0), (cold["eve"], 100.0)),
+        "tempo": TEMPO,
+        "weights_rate_limit": 2,
+        "block_time_s": BLOCK_S,
+    }
+    return Genesis(**values | changes)  # type: ignore[arg-type]
+
+
+def test_a_miner_that_starts_before_its_chain_goes_on_when_that_is_up(machine: Machine) -> None:
+    """In the meantime one line says what it waits for; then it finds that it is not registered, as it should."""
+    wallets = machine.folder / "wallets"
+    file = machine.folder / "genesis.json"
+    file.write_text(json.dumps(genesis_to_dict(genesis_of(wallets))))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    place = ["--network", f"ws://127.0.0.1:{port}", "--wallet-path", str(wallets), "--wallet", "ann"]
+    miner = machine.start("miner", *place, "--data-dir", str(machine.folder / "data"))
+    miner.until("waiting for=chain endpoint=")
+    chain = machine.start("chain", "--genesis", str(file), "--port", port)
+    assert miner.process.wait(60) == 2
+    assert "chain=back endpoint=" in miner.err and miner.err.count("waiting for=chain") == 1
+    assert re.search(r"found it unregistered; run strata register .*--wallet ann", miner.err)
+    assert "Traceback" not in miner.err
+    chain.process.terminate()
+    assert chain.process.wait(10) == 0
+
+
+async def live(chain: SdkChain, weighing: Weighing, until: str) -> None:
+    """Look at every block, as a validator does, until the weights are in this state, or a uid is inherited."""
+    block = await chain.block()
+    for _ in range(6 * TEMPO):
+        try:
+            block = await chain.wait_for_block(block + 1)
+            await weighing.look(await chain.view())
+        except ChainUnreachable:
+            continue
+        if weighing.state == until or (until == "inherited" and weighing.inherited):
+            return
+    raise AssertionError(f"no {until} within six tempos, but {weighing.state}: {weighing.message}")
+
+
+@pytest.mark.parametrize("commit_reveal", [False, True], ids=["weights in the open", "weights committed"])
+async def test_a_uid_that_changes_hands_is_noticed_shown_and_never_paid_for_another_s_work(
+    commit_reveal: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ann's seat goes to Eve after Ann was given weight, over a connection that is cut every five blocks."""
+    node = ChainThread(genesis_of(tmp_path, max_uids=3, commit_reveal=commit_reveal))
+    wallets = {name: create_wallet(name, "default", tmp_path) for name in ("validator", "ann", "eve")}
+    ann, eve = (wallets[name].hotkey.ss58_address for name in ("ann", "eve"))
+
+    def scores(view: ChainView) -> dict[int, float]:
+        return {neuron.uid: 1.0 for neuron in view.neurons if neuron.hotkey == ann}
+
+    async with proxy_to(node.port) as proxy:
+        chain = SdkChain(proxy.url, 1, wallets["validator"], patience=QUICK)
+        others = [SdkChain(node.url, 1, wallets[name]) for name in ("ann", "eve")]
+        proxy.cut_after_s = 5 * BLOCK_S
+        assert await others[0].register() == 2
+        registered = await others[0].block()
+        while (await others[0].view()).last_epoch_block <= registered:
+            await asyncio.sleep(BLOCK_S)  # after an epoch without weights only validators have emission: Ann is next
+        weighing = Weighing(chain, scores)
+        await live(chain, weighing, "committed" if commit_reveal else "set")
+        assert weighing.weights == {2: 1.0}
+        pending = weighing.pending
+        assert [each.block for each in pending] == ([weighing.block] if commit_reveal else [])
+        assert await others[1].register() == 2
+        await live(chain, weighing, "inherited")
+        assert weighing.inherited == {2: eve}
+        assert f"weights=inherited uid=2 from={ann} by={eve}; the next submission corrects it" in caplog.messages
+        assert await others[1].weights() == {}
+        await live(chain, weighing, "no-scores")
+        view = await others[1].view()
+        taker = view.neuron(eve)
+        assert taker is not None and taker.incentive_u16 == 0
+        for each in (chain, *others):
+            await each.close()
+    await asyncio.to_thread(node.stop)
