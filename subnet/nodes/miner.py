@@ -33,6 +33,7 @@ from subnet.nodes.lane import MARGIN_FRAC, LaneStep
 from subnet.nodes.merging import merge_stage, reduce_closed
 from subnet.nodes.reach import Peer, Reach
 from subnet.nodes.retention import Retention
+from subnet.nodes.told import Told
 from subnet.wire.delivery import deliver_target
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import (
@@ -75,6 +76,7 @@ class Miner:
     peers: dict[str, str] = field(default_factory=dict)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     worked_s: float = field(default_factory=time.time)
+    told: Told = field(default_factory=Told)
     inbox: Inbox = field(init=False)
     reach: Reach = field(init=False)
     retention: Retention = field(init=False)
@@ -167,7 +169,7 @@ class Miner:
             case RoundBegin(round=number):
                 await self._begin_round(number)
             case Said(signed=signed) if signed.kind == "verdict":
-                self._failed(check_signed(signed, Verdict, self.verifier))
+                self._judged(check_signed(signed, Verdict, self.verifier))
             case Said(signed=signed):
                 await self._step(check_signed(signed, Plan, self.verifier), signed)
             case RoundClose(round=number):
@@ -329,25 +331,10 @@ class Miner:
         """A receipt of this kind that states nothing yet, next in our chain."""
         assert self.custody is not None
         return Receipt(
-            **self._names(),
-            kind=kind,
-            hotkey=self.signer.hotkey,
-            round=self.round,
-            step=0,
-            stage=self.custody.stage,
-            lane=0,
-            plan="",
-            previous=self.custody.head,
-            work=(),
-            gradient_norm=None,
-            replica_steps=self.custody.steps,
-            state_root="",
-            state_bytes=0,
-            contribution="",
-            contribution_norm=None,
-            tokens=0,
-            time_ms=now_ms(),
-        )
+            **self._names(), kind=kind, hotkey=self.signer.hotkey, round=self.round, step=0, stage=self.custody.stage,
+            lane=0, plan="", previous=self.custody.head, work=(), gradient_norm=None, replica_steps=self.custody.steps,
+            state_root="", state_bytes=0, contribution="", contribution_norm=None, tokens=0, time_ms=now_ms(),
+        )  # fmt: skip
 
     async def _say_receipt(self, receipt: Receipt) -> None:
         """Have a receipt logged; only then it is part of our chain."""
@@ -384,10 +371,11 @@ class Miner:
         """Keep a blob of this round as evidence."""
         self.retention.keep(self.round, name, data)
 
-    def _failed(self, verdict: Verdict) -> None:
-        """Say that a validator failed a segment of ours, and keep its evidence for others to check."""
-        log.warning("verdict=fail round=%d reason=%s by=%s", verdict.round, verdict.reason, verdict.validator)
-        self.retention.pin(verdict.round)
+    def _judged(self, verdict: Verdict) -> None:
+        """Say what a validator found, and keep the evidence of a fail for others to check."""
+        self.told.take(verdict)
+        if verdict.verdict == "fail":
+            self.retention.pin(verdict.round)
 
     def _names(self) -> dict[str, Any]:
         return {"version": WIRE_VERSION, "run_id": self.run.run_id}
@@ -402,4 +390,5 @@ class Miner:
             "round": self.round,
             "phase": self.phase,
             "progress_age_s": round(time.time() - self.worked_s, 1),
+            **self.told.health(),
         }

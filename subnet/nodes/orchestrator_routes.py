@@ -290,12 +290,11 @@ def joined_caller(node: Orchestrator, request: Incoming) -> str:
 
 
 def _concerns_by_word(signed: Signed, caller: str) -> bool:
-    """A plan with the caller in its lane, or a fail of one of its segments."""
+    """A plan with the caller in its lane, or a verdict on one of its segments."""
     if signed.kind == "plan":
         return caller in read_signed(signed, Plan).path
     if signed.kind == "verdict":
-        verdict = read_signed(signed, Verdict)
-        return verdict.hotkey == caller and verdict.verdict == "fail"
+        return read_signed(signed, Verdict).hotkey == caller
     return False
 
 
