@@ -71,8 +71,11 @@ class Chain(Protocol):
         """Set relative weights. Clipping, quantising and commit-reveal are the chain's side of this interface."""
         ...
 
-    async def pending_weights(self) -> tuple[PendingWeights, ...]:
-        """This hotkey's committed weights that the chain has not revealed yet; empty where weights are set openly."""
+    async def pending_weights(self, *, everybody: bool = False) -> tuple[PendingWeights, ...]:
+        """This hotkey's committed weights (or all) that the chain has not revealed yet; none where they are set openly.
+
+        Oldest first.
+        """
         ...
 
     async def weights(self) -> dict[Uid, dict[Uid, float]]:

@@ -4,6 +4,7 @@ Amounts are whole rao (1 TAO or alpha = 10^9 rao), shares are the chain's own u1
 machines that read the same block hold equal values. Scores follow hotkeys: a uid is only a seat, and is reused.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -125,8 +126,9 @@ class Submitted:
 
 @dataclass(frozen=True, kw_only=True)
 class PendingWeights:
-    """Weights that were committed and that the chain has not revealed yet."""
+    """Weights that a hotkey committed at `block` and that the chain has not revealed yet."""
 
+    hotkey: Hotkey
     block: int
     epoch: int
     reveal_round: int
@@ -135,6 +137,10 @@ class PendingWeights:
     def reveal_time_s(self) -> float:
         """When the round's signature comes out (unix seconds)."""
         return DRAND_GENESIS_S + DRAND_PERIOD_S * (self.reveal_round - 1)
+
+    def reveal_block(self, view: ChainView) -> int:
+        """At about which block the chain reveals them: the view's own block when the signature should be out."""
+        return view.block + max(0, math.ceil((self.reveal_time_s - view.time_s) / view.block_time_s))
 
 
 def tao_text(rao: int) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from subnet.incentive import leaderboard
 from subnet.ledger.state import Member, RunState
 from subnet.model.cost import parameters, spans
-from template.values import ChainView, Hotkey, Uid
+from template.values import ChainView, Hotkey, PendingWeights, Uid
 
 FACTS_VERSION = 1
 CURVE_POINTS = 240
@@ -26,13 +26,15 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """What stands outside the ledger: the network's name, the weights now on the chain, and who was told to cheat.
+    """What stands outside the ledger: the network's name, the weights now on the chain and those that it has still to
+    reveal, and who was told to cheat.
 
     `cheats` is known only to whoever started the miners (`strata up`); a public board has none.
     """
 
     network: str = ""
     weights: Mapping[Uid, Mapping[Uid, float]] = field(default_factory=dict)
+    pending: Sequence[PendingWeights] = ()
     cheats: Mapping[Hotkey, str] = field(default_factory=dict)
 
 
@@ -52,7 +54,7 @@ def facts(state: RunState, view: ChainView | None, now_ms: int, *, around: Aroun
         "curve": _curve(state),
         "heldout": _heldout(state),
         "miners": _miners(state, view, now_ms, around),
-        "validators": _validators(state),
+        "validators": _validators(state, view, around),
         "audit": _audit(state),
         "audits": verdicts[-AUDITS_SHOWN:],
         "audits_total": len(verdicts),
@@ -160,7 +162,7 @@ def _miners(state: RunState, view: ChainView | None, now_ms: int, around: Around
     ]
 
 
-def _validators(state: RunState) -> list[Facts]:
+def _validators(state: RunState, view: ChainView | None, around: Around) -> list[Facts]:
     said: dict[Hotkey, Counter[str]] = {}
     for segment in state.segments.values():
         for verdict in segment.verdicts.values():
@@ -178,9 +180,15 @@ def _validators(state: RunState) -> list[Facts]:
                 "void": counts["void"],
                 "seen_events": seen[-1].count if seen else 0,
                 "seen_block": seen[-1].block if seen else None,
+                "pending": [_pending(each, view) for each in around.pending if each.hotkey == hotkey and view],
             }
         )
     return sorted(rows, key=lambda row: int(row["uid"]))
+
+
+def _pending(commit: PendingWeights, view: ChainView) -> Facts:
+    """A commit of weights that the chain has not revealed: since which block, and until about which one."""
+    return {"block": commit.block, "reveal_block": commit.reveal_block(view), "reveal_round": commit.reveal_round}
 
 
 def _audit(state: RunState) -> Facts:

@@ -13,6 +13,7 @@ HOTKEY_CHARS = 9
 MINERS_SHOWN = 40
 ROUNDS_SHOWN = 20
 FAILS_SHOWN = 12
+PENDING_SHOWN = 4
 NAME_CHARS = 24
 UNITS = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
@@ -63,7 +64,20 @@ def summary_lines(facts: Facts) -> list[str]:
         f"audit: {audit['says']}; {audit['passed']} passed, {audit['failed']} refuted, {audit['void']} void",
         f"ledger: {ledger['events']} events, root {ascii_only(ledger['root'], 14)}, "
         f"{len(ledger['commitments'])} commitments on the chain",
+        *pending_lines(facts),
     ]
+
+
+def pending_lines(facts: Facts) -> list[str]:
+    """The newest weights that a validator has committed and the chain not revealed, a line for each validator."""
+    waiting = [(each, each["pending"][-1]) for each in facts["validators"] if each["pending"]]
+    lines = [
+        f"weights: those of validator {_whole(each['uid'])} ({short(each['hotkey'])}) were committed at block "
+        f"{commit['block']}, revealed at about block {commit['reveal_block']}"
+        for each, commit in waiting[:PENDING_SHOWN]
+    ]
+    more = len(waiting) - len(lines)
+    return lines + [f"weights: {more} more validators have committed some"] * (more > 0)
 
 
 def progress_line(facts: Facts) -> str:

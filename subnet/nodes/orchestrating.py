@@ -66,7 +66,8 @@ async def run_orchestrator(
         await node.open(run)
 
         def shown() -> dict[str, Any]:
-            return facts(node.state, node.view, now_ms(), around=Around(network=config.network, weights=node.weights))
+            around = Around(network=config.network, weights=node.weights, pending=node.pending_weights)
+            return facts(node.state, node.view, now_ms(), around=around)
 
         board = board_routes(shown)
         doors = [

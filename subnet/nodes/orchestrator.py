@@ -38,7 +38,7 @@ from subnet.wire.messages import (
 from template.auth import Signer, Verifier
 from template.chain import Chain
 from template.errors import ChainError
-from template.values import ChainView
+from template.values import ChainView, PendingWeights
 
 log = logging.getLogger("strata.orchestrator")
 
@@ -70,6 +70,7 @@ class Orchestrator:
         self.start = start
         self.view: ChainView | None = None
         self.weights: dict[int, dict[int, float]] = {}  # on the chain, per validator, for the board
+        self.pending_weights: tuple[PendingWeights, ...] = ()  # committed, and not revealed yet
         self.events: list[Event] = []
         self.alive_s = ALIVE_S
         self.polled: dict[str, float] = {}  # hotkey -> when it last asked, by the monotonic clock
@@ -211,6 +212,7 @@ class Orchestrator:
                 await self._commit_round()
                 if self.view.block % WEIGHTS_EVERY_BLOCKS == 0:
                     self.weights = await self.chain.weights()
+                    self.pending_weights = await self.chain.pending_weights(everybody=True)
                     await self._keep_record()
             except ChainError as error:
                 log.warning("chain=waiting reason=%r", str(error))

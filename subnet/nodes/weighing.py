@@ -31,6 +31,7 @@ class Weighing:
         self.due_block: int | None = None
         self.pending: tuple[PendingWeights, ...] = ()
         self.inherited: dict[int, str] = {}  # uids that another hotkey holds since they were given weight
+        self._view: ChainView | None = None
         self._scores = scores
         self._hotkeys: dict[int, str] = {}
         self._refused_epoch = -1
@@ -38,6 +39,7 @@ class Weighing:
 
     async def look(self, view: ChainView) -> None:
         """At a new block: say what happened to earlier weights, and submit new ones when it is time."""
+        self._view = view
         self._look_for_heirs(view)
         if self._is_time(view):
             fresh = await self.chain.view()  # what was done since the block came may have taken long
@@ -118,7 +120,13 @@ class Weighing:
             "weights": {str(uid): weight for uid, weight in self.weights.items()},
             "weights_inherited": {str(uid): hotkey for uid, hotkey in self.inherited.items()},
             "weights_pending": [
-                {"block": each.block, "reveal_round": each.reveal_round, "reveal_time_s": each.reveal_time_s}
+                {
+                    "block": each.block,
+                    "reveal_block": each.reveal_block(self._view),
+                    "reveal_round": each.reveal_round,
+                    "reveal_time_s": each.reveal_time_s,
+                }
                 for each in self.pending
+                if self._view is not None
             ],
         }

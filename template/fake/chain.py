@@ -287,7 +287,7 @@ class FakeChain:
 
         return self._submit(change, "weights set")
 
-    async def pending_weights(self) -> tuple[PendingWeights, ...]:
+    async def pending_weights(self, *, everybody: bool = False) -> tuple[PendingWeights, ...]:
         return ()
 
     async def weights(self) -> dict[Uid, dict[Uid, float]]:

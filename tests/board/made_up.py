@@ -162,4 +162,5 @@ def _validator(uid: int, hostile: bool) -> dict[str, Any]:
         "void": 0,
         "seen_events": 1200,
         "seen_block": None if hostile else 320,
+        "pending": [{"block": 310, "reveal_block": 330, "reveal_round": 31_000_000}] if uid else [],
     }

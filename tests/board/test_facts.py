@@ -1,8 +1,10 @@
 """Laws of the board's facts: everything follows from the ledger, audited shares are counted, nothing is hard-coded."""
 
 import json
+import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 from subnet.board.facts import Around, audited_sentence, facts
 from subnet.model.cost import parameters, spans
+from template.values import DRAND_GENESIS_S, DRAND_PERIOD_S, PendingWeights
 from tests.board.made_up import made_up
 from tests.board.small_run import CHEATER, MINERS, NAMES, STEPS, T0_MS, Log, hotkey, small_run
+from tests.incentive.views import view_of
 
 LATER_MS = T0_MS + 10**6
 
@@ -105,6 +109,28 @@ def test_a_run_that_has_just_begun_has_facts():
     assert document["run"]["tokens_per_s"] == 0
     assert {row["work_committed"] for row in document["miners"]} == {0}
     json.dumps(document, allow_nan=False)
+
+
+def test_weights_that_are_not_revealed_yet_stand_with_their_validator():
+    """Committed at a block, and revealed at about the block at which the round's signature is out."""
+    view = replace(view_of([hotkey(name) for name in NAMES]), block=300, time_s=1_790_000_000.0, block_time_s=12.0)
+    soon = round_at(view.time_s + 121)
+    commits = [
+        PendingWeights(hotkey=hotkey("validator-1"), block=290, epoch=7, reveal_round=soon),
+        PendingWeights(hotkey=hotkey("validator-1"), block=298, epoch=8, reveal_round=round_at(view.time_s - 50)),
+        PendingWeights(hotkey=hotkey("nobody"), block=298, epoch=8, reveal_round=soon),
+    ]
+    document = facts(small_run().fold(), view, LATER_MS, around=Around(pending=commits))
+    found = {row["hotkey"]: row["pending"] for row in document["validators"]}
+    assert found[hotkey("validator-0")] == []
+    assert [(each["block"], each["reveal_block"]) for each in found[hotkey("validator-1")]] == [(290, 311), (298, 300)]
+    without = facts(small_run().fold(), None, LATER_MS, around=Around(pending=commits))
+    assert all(row["pending"] == [] for row in without["validators"]), "no view, no guess of a block"
+
+
+def round_at(time_s: float) -> int:
+    """The first drand round whose signature is out at this time."""
+    return math.ceil((time_s - DRAND_GENESIS_S) / DRAND_PERIOD_S) + 1
 
 
 def test_invented_facts_have_the_same_shape_as_real_ones():

@@ -29,6 +29,16 @@ def test_the_board_names_the_cheater_its_refuted_work_and_the_reason():
     assert "about a quarter of all segments are audited (2 of 8)" in text
 
 
+def test_committed_weights_are_said_with_their_blocks():
+    document = made_up(3)
+    (line,) = [line for line in board(document).split("\n") if line.startswith("weights: ")]
+    assert line.startswith("weights: those of validator 101 (5")
+    assert line.endswith("were committed at block 310, revealed at about block 330")
+    document["validators"] *= 8
+    lines = [line for line in board(document).split("\n") if line.startswith("weights: ")]
+    assert len(lines) == 5 and lines[-1] == "weights: 4 more validators have committed some"
+
+
 def test_a_run_without_a_refusal_says_so():
     document = made_up(3)
     for row in document["miners"]:

@@ -1,6 +1,7 @@
 """A validator's weights: once per tempo, from a fresh view, by hotkey; what is in the way is said with its remedy."""
 
 import logging
+import math
 import time
 import tomllib
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from subnet.nodes.weighing import Weighing
 from template.errors import ChainUnreachable
 from template.fake.chain import FakeChain, FakeNetwork, FakeRules
 from template.fake.keys import fake_address
-from template.values import ChainView, Submitted
+from template.values import DRAND_GENESIS_S, DRAND_PERIOD_S, ChainView, PendingWeights, Submitted
 
 TEMPO = 20
 ME, ANN, EVE = (fake_address(name) for name in ("me", "ann", "eve"))
@@ -27,6 +28,7 @@ class Chain(FakeChain):
         super().__init__(network, ME, fake_address("me/cold"), **options)
         self.submitted: list[tuple[int, dict[int, float]]] = []
         self.faults: list[Exception] = []
+        self.pending: tuple[PendingWeights, ...] = ()
         self.before_view: Callable[[], object] | None = None
 
     async def view(self, block: int | None = None) -> ChainView:
@@ -34,6 +36,9 @@ class Chain(FakeChain):
             todo, self.before_view = self.before_view, None
             todo()
         return await super().view(block)
+
+    async def pending_weights(self, *, everybody: bool = False) -> tuple[PendingWeights, ...]:
+        return self.pending
 
     async def set_weights(self, weights: dict[int, float]) -> Submitted:
         if self.faults:
@@ -73,6 +78,19 @@ def room(*, version_key: int = 0, **rules: float) -> Room:
 
 def by_hotkey(scores: dict[str, float], view: ChainView) -> dict[int, float]:
     return {neuron.uid: scores[neuron.hotkey] for neuron in view.neurons if neuron.hotkey in scores}
+
+
+async def test_a_pending_commit_is_shown_with_its_block_and_about_when_it_is_revealed() -> None:
+    here = room()
+    await here.live(1)
+    assert here.weighing.health()["weights_pending"] == []
+    view = await here.chain.view()
+    reveal_round = math.ceil((view.time_s + 30.0 - DRAND_GENESIS_S) / DRAND_PERIOD_S) + 1
+    here.chain.pending = (PendingWeights(hotkey=ME, block=view.block, epoch=1, reveal_round=reveal_round),)
+    await here.live(1)
+    (shown,) = here.weighing.health()["weights_pending"]
+    assert shown["block"] == view.block and shown["reveal_round"] == reveal_round
+    assert 58 <= shown["reveal_block"] - view.block <= 68, "30 to 33 s away, two blocks a second"
 
 
 async def test_weights_are_set_once_per_tempo_and_a_restart_changes_nothing() -> None:

@@ -343,7 +343,8 @@ async def test_an_old_version_of_weights_is_an_update_needed_and_not_a_silent_su
         pending = await new.pending_weights()
         assert [each.reveal_round for each in pending] == ([done.reveal_round] if changes else [])
         assert all(each.block == done.block and each.reveal_time_s > time.time() - 10 for each in pending)
-        assert await old.pending_weights() == ()
+        assert await old.pending_weights() == () and await old.pending_weights(everybody=True) == pending
+        assert {each.hotkey for each in pending} <= {new.hotkey}
         for chain in (old, new):
             await chain.close()
         await asyncio.to_thread(node.stop)
