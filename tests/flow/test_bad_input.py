@@ -279,7 +279,7 @@ def test_a_corrupt_wallet_is_wrong_usage(net: Net):
 def test_an_unreachable_chain_is_waited_for_and_named(net: Net):
     """In one line; told to stop meanwhile, the miner leaves without complaint."""
     command = net.machine.start("miner", *net.words("stranger"), "--network", "ws://127.0.0.1:9")
-    command.until("waiting for=chain endpoint=ws://127.0.0.1:9 gone_s=0 reason='could not connect to ws://127.0.0.1:9")
+    command.until("waiting for=chain endpoint=ws://127.0.0.1:9 gone_s=0 reason=.could not connect to ws://127.0.0.1:9")
     command.process.terminate()
     assert command.process.wait(10) == 0
     assert "; check the address and the connection, or name another node as a fallback" in command.err
