@@ -16,6 +16,7 @@ from template.values import ChainView, NeuronInfo, PendingWeights
 
 log = logging.getLogger("strata.validator")
 
+CLOCK_S = 15.0  # a block's own time may be this far ahead of ours
 LASTING = ("set", "committed", "no-scores", "refused", "update-needed")  # shown until the next submission is due
 
 
@@ -36,11 +37,13 @@ class Weighing:
         self._hotkeys: dict[int, str] = {}
         self._refused_epoch = -1
         self._not_before_block = 0
+        self._clock_said = False
 
     async def look(self, view: ChainView) -> None:
         """At a new block: say what happened to earlier weights, and submit new ones when it is time."""
         self._view = view
         self._look_for_heirs(view)
+        self._look_at_clock(view)
         if self._is_time(view):
             fresh = await self.chain.view()  # what was done since the block came may have taken long
             if self._is_time(fresh):
@@ -101,6 +104,13 @@ class Weighing:
                 log.warning(
                     "weights=inherited uid=%d from=%s by=%s; the next submission corrects it", uid, hotkey, now.hotkey
                 )
+
+    def _look_at_clock(self, view: ChainView) -> None:
+        """Say once that this machine's clock is behind the chain's; one that is ahead makes every view look old."""
+        behind_s = view.time_s - time.time()
+        if behind_s > CLOCK_S and not self._clock_said:
+            log.warning("clock=%.0f s behind the chain's; set this machine's (timedatectl set-ntp true)", behind_s)
+        self._clock_said = behind_s > CLOCK_S
 
     def _say(self, state: str, message: str, *, blocks: int | None = None, error: bool = False) -> None:
         """Note the state, and log it when it is another than before."""

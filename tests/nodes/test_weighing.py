@@ -211,6 +211,16 @@ async def test_an_old_view_or_a_wrong_clock_is_named_with_its_age(behind_s: floa
     assert "s old: check the node, and this machine's clock" in here.weighing.message
 
 
+async def test_a_clock_that_is_behind_the_chain_s_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    here = room(genesis_time_s=time.time() + 60.0)
+    with caplog.at_level(logging.WARNING, "strata.validator"):
+        await here.live(4)
+    (said,) = caplog.messages
+    assert said.startswith("clock=6") and said.endswith(
+        "s behind the chain's; set this machine's (timedatectl set-ntp true)"
+    )
+
+
 async def test_a_chain_that_goes_away_in_the_middle_loses_nothing() -> None:
     here = room()
     here.chain.faults = [ChainUnreachable("gone")] * 2

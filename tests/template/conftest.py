@@ -20,7 +20,7 @@ from template.values import RAO_PER_TAO
 TEMPO = 12
 RATE_LIMIT_BLOCKS = 5
 NEWCOMERS = 32
-VALIDATORS = 6
+VALIDATORS = 7
 LIVE = os.environ.get("STRATA_TEST_NETWORK")  # a network's name or a ws:// endpoint, a dev chain's too
 LIVE_NETUID = int(os.environ.get("STRATA_TEST_NETUID", "1"))
 

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from template.auth import ALLOWED_SKEW_S, FORWARDED_AGE_S, MAX_AGE_S, SIGNATURE_BYTES, NonceStore, Signer, Verifier, request_bytes
+from template.auth import (
+    ALLOWED_SKEW_S,
+    FORWARDED_AGE_S,
+    MAX_AGE_S,
+    SIGNATURE_BYTES,
+    NonceStore,
+    Signer,
+    Verifier,
+    request_bytes,
+)
 from template.errors import (
     BadSignature,
     ExpiredRequest,

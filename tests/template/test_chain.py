@@ -15,7 +15,7 @@ from template.errors import (
 )
 from template.fake.chain import FakeChain, FakeNetwork
 from template.fake.keys import fake_address
-from tests.template.conftest import RATE_LIMIT_BLOCKS, TEMPO, Subnet
+from tests.template.conftest import RATE_LIMIT_BLOCKS, TEMPO, VALIDATORS, Subnet
 
 UNCHANGED = (None, None, "unchanged")
 
@@ -57,7 +57,7 @@ async def test_who_is_not_registered_has_no_commitment(reader: Chain) -> None:
 async def test_owner_and_validators_are_seen(subnet: Subnet) -> None:
     view = await subnet.validator().view()
     assert view.owner is not None and view.owner.coldkey == view.owner_coldkey
-    assert len([neuron for neuron in view.validators if neuron.hotkey != view.owner_hotkey]) == 7
+    assert len([neuron for neuron in view.validators if neuron.hotkey != view.owner_hotkey]) == VALIDATORS + 1
     assert view.tempo == TEMPO and view.weights_rate_limit_blocks == RATE_LIMIT_BLOCKS
     assert view.next_epoch_block > view.block - 1
 
@@ -148,6 +148,13 @@ async def test_weights_are_set_read_and_limited(subnet: Subnet) -> None:
     with pytest.raises(RateLimited) as caught:
         await chain.set_weights({0: 1.0})
     assert 0 < caught.value.blocks_to_wait <= RATE_LIMIT_BLOCKS
+
+
+async def test_weights_that_are_set_in_the_open_leave_nothing_pending(subnet: Subnet) -> None:
+    chain = subnet.validator()
+    await subnet.pass_blocks(RATE_LIMIT_BLOCKS)
+    assert (await chain.set_weights({0: 1.0})).reveal_round is None
+    assert await chain.pending_weights() == ()
 
 
 async def test_weights_need_a_permit_a_positive_value_and_known_uids(subnet: Subnet) -> None:

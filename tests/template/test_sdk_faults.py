@@ -375,6 +375,18 @@ async def test_a_subnet_that_grows_while_it_is_read_is_read_at_one_block(lab: La
         assert await reader.view(view.block) == view
 
 
+async def test_a_chain_whose_clock_is_off_shows_it_in_the_age_of_its_views(lab: Lab, connect: Connect) -> None:
+    chain = connect(lab.node.url, lab.validators[0])
+    lab.ask("dev_setClock", -60)
+    lab.ask("dev_step", LAG_BLOCKS + 1)
+    assert 55 < (await chain.view()).age_s(time.time()) < 75
+    lab.ask("dev_setClock", 60)
+    lab.ask("dev_step", LAG_BLOCKS + 1)
+    assert 45 < (await chain.view()).time_s - time.time() <= 60
+    lab.ask("dev_setClock", 0)
+    lab.ask("dev_step", LAG_BLOCKS + 1)
+
+
 # Halts and forks
 
 
