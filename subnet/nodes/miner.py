@@ -28,13 +28,14 @@ from subnet.merge.contribution import make_contribution, norm
 from subnet.nodes.client import Brief, RunClient
 from subnet.nodes.clock import now_ms
 from subnet.nodes.custody import Custody, initial_public, remembered
-from subnet.nodes.inbox import Inbox, Key
+from subnet.nodes.inbox import Inbox
 from subnet.nodes.lane import MARGIN_FRAC, LaneStep
 from subnet.nodes.merging import merge_stage, reduce_closed
 from subnet.nodes.reach import Peer, Reach
+from subnet.nodes.readiness import Readiness
 from subnet.nodes.retention import Retention
 from subnet.nodes.told import Told
-from subnet.wire.delivery import deliver_target
+from subnet.wire.delivery import Key, deliver_target
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import (
     WIRE_VERSION,
@@ -78,6 +79,7 @@ class Miner:
     worked_s: float = field(default_factory=time.time)
     told: Told = field(default_factory=Told)
     inbox: Inbox = field(init=False)
+    readiness: Readiness = field(default_factory=Readiness)
     reach: Reach = field(init=False)
     retention: Retention = field(init=False)
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "compute"))
@@ -149,6 +151,7 @@ class Miner:
     async def _poll(self, following: int, queue: "asyncio.Queue[Event]") -> None:
         while True:
             orders = await self.client.orders(following, wait_s=POLL_S)
+            self.readiness.went_well("an answer of the orchestrator")
             self.peers.update(orders.peers)
             for event in orders.events:
                 queue.put_nowait(event)
@@ -251,6 +254,7 @@ class Miner:
             await self._say_receipt(self._with_deliveries(receipt))
         except PeerRefused as refused:
             log.warning("round=%d step=%d receipt refused=%r", plan.round, plan.step, str(refused))
+            self.readiness.said(str(refused))
             await self._roll_back()
 
     def _with_deliveries(self, receipt: Receipt) -> Receipt:
@@ -341,6 +345,8 @@ class Miner:
         assert self.custody is not None
         receipt = self.cheat.send(lambda same: same, self.cheat.receipt(lambda same: same, receipt))
         event = await self.client.say(receipt)
+        if receipt.kind == "step":
+            self.readiness.said()
         log.info(
             "receipt=%s round=%d step=%d microbatches=%d event=%d",
             receipt.kind, receipt.round, receipt.step, len(receipt.work), event,

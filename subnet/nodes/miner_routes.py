@@ -13,6 +13,7 @@ from subnet.audit.tensors import frame_bytes
 from subnet.canonical import canonical
 from subnet.edges.blobs import BlobStore
 from subnet.errors import BlobMissing, RefusedError
+from subnet.nodes.readiness import ready_route
 from subnet.wire.delivery import Key, deliver_target, line_holds, make_line
 from subnet.wire.merkle import chunk_proof, chunk_span, merkle_leaves, num_chunks
 from subnet.wire.messages import WIRE_VERSION, Delivery, Signed, make_signed
@@ -40,6 +41,7 @@ def routes(miner: "Miner") -> list[Route]:
         Route(method="GET", path="/v1/blobs/{name}", handler=doors.blob, signed=False),
         Route(method="GET", path="/v1/states/{name}/chunks/{index}", handler=doors.chunk, signed=False),
         Route(method="GET", path="/healthz", handler=doors.health, signed=False),
+        ready_route(miner.readiness),
     ]
 
 

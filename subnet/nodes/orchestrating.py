@@ -16,6 +16,7 @@ from subnet.edges.relay import Relay
 from subnet.nodes import dialback, orchestrator_routes, relay_routes
 from subnet.nodes.clock import now_ms
 from subnet.nodes.orchestrator import Orchestrator, Start
+from subnet.nodes.readiness import ready_route
 from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, open_chain, reach_chain, require_registered
 from template.config import NeuronConfig
 from template.neuron import Running
@@ -75,6 +76,7 @@ async def run_orchestrator(
             *relay_routes.routes(node, Relay()),
             *dialback.routes(node, dialling, address_map=config.address_map),
             *board,
+            ready_route(node.readiness),
         ]
         app = application(doors, node.verifier, refusals=orchestrator_routes.REFUSALS)
         async with serve(app, host=config.host, port=config.port) as server:

@@ -22,6 +22,7 @@ from subnet.ledger.fold import apply, fold
 from subnet.ledger.record import Record, make_record
 from subnet.ledger.state import RunState
 from subnet.nodes.clock import now_ms
+from subnet.nodes.readiness import Readiness
 from subnet.nodes.retention import keep_pruning
 from subnet.scheduler.tick import Outside, tick
 from subnet.wire.messages import (
@@ -72,6 +73,7 @@ class Orchestrator:
         self.weights: dict[int, dict[int, float]] = {}  # on the chain, per validator, for the board
         self.pending_weights: tuple[PendingWeights, ...] = ()  # committed, and not revealed yet
         self.events: list[Event] = []
+        self.readiness = Readiness()
         self.alive_s = ALIVE_S
         self.polled: dict[str, float] = {}  # hotkey -> when it last asked, by the monotonic clock
         self._news = asyncio.Event()
@@ -117,6 +119,7 @@ class Orchestrator:
     async def _decide(self) -> None:
         while True:
             orders = tick(self.state, self.outside())
+            self.readiness.went_well("a turn of its own work")
             if orders:
                 self.append(orders)
                 await asyncio.sleep(0)
@@ -209,6 +212,7 @@ class Orchestrator:
                 assert self.view is not None
                 await self.chain.wait_for_block(self.view.block + 1)
                 await self.look_at_chain()
+                self.readiness.went_well("a finalised block of the chain")
                 await self._commit_round()
                 if self.view.block % WEIGHTS_EVERY_BLOCKS == 0:
                     self.weights = await self.chain.weights()

@@ -14,6 +14,7 @@ from subnet.cheats.registry import make_cheat
 from subnet.edges.blobs import LocalBlobs
 from subnet.edges.data import load_corpus
 from subnet.errors import ConfigError
+from subnet.nodes.readiness import ready_route
 from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, joined
 from template.config import NeuronConfig
 from template.neuron import Running
@@ -84,7 +85,8 @@ async def run_validator(config: NeuronConfig, running: Running) -> None:
         async def health(request: Incoming) -> Reply:
             return json_reply(validator.health())
 
-        app = application([Route(method="GET", path="/healthz", handler=health, signed=False)], None)
+        doors = [Route(method="GET", path="/healthz", handler=health, signed=False), ready_route(validator.readiness)]
+        app = application(doors, None)
         async with serve(app, host=config.host, port=config.port) as server:
             running.serving_at(server.url)
             await until_stopped(validator.work(), running)

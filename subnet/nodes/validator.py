@@ -30,6 +30,7 @@ from subnet.nodes.clock import now_ms
 from subnet.nodes.dues import Due, Dues, first_of
 from subnet.nodes.evidence import gather, grace_s, network_source
 from subnet.nodes.follower import Follower
+from subnet.nodes.readiness import Readiness
 from subnet.nodes.weighing import Weighing
 from subnet.wire.messages import WIRE_VERSION, Draw, Seen
 from template.chain import Chain
@@ -59,6 +60,7 @@ class Validator:
         self.seen_event = -1  # where the last head that we countersigned stands
         self.view: ChainView | None = None
         self.weighing = Weighing(chain, self.scores)
+        self.readiness = Readiness()
         self.progress_s = time.time()
         self._pinning: set[asyncio.Task[None]] = set()
         self._thread = ThreadPoolExecutor(1, "compute")
@@ -87,6 +89,7 @@ class Validator:
     async def _follow(self) -> None:
         while True:
             await self.follower.catch_up(wait_s=POLL_S)
+            self.readiness.went_well("an answer of the orchestrator")
 
     async def _watch_chain(self) -> None:
         """At every finalised block: countersign the head, draw where a draw is due, set weights where it is time."""
@@ -95,6 +98,7 @@ class Validator:
                 assert self.view is not None
                 await self.chain.wait_for_block(self.view.block + 1)
                 self.view = await self.chain.view()
+                self.readiness.went_well("a finalised block of the chain")
                 await self._countersign(self.view.block)
                 await self._draw(self.view.block)
                 await self.weighing.look(self.view)
