@@ -20,9 +20,10 @@ from subnet.cheats.base import Cheat
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
 from subnet.errors import InputError
-from subnet.nodes.inbox import Inbox, Key, header_of
+from subnet.nodes.inbox import Inbox, header_of
 from subnet.stage.pipeline import one_forward_one_backward
 from subnet.stage.state import Replica
+from subnet.wire.delivery import Key
 from subnet.wire.messages import Plan, Work
 from template.errors import TransportError
 
