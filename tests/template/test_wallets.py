@@ -69,7 +69,7 @@ def address(text: str) -> str:
 
 
 def keys(root: Path, wallet: str, *hotkeys: str, public_only: str = "") -> None:
-    """A wallet whose key files say their addresses, as the real ones do; one may be encrypted, beside its public one."""
+    """A wallet whose key files say their addresses, as the real ones do; one may be encrypted."""
     make(root, wallet, *hotkeys)
     files = {f"hotkeys/{name}": name for name in hotkeys} | {"coldkey": f"{wallet}C"}
     for place, name in files.items():
