@@ -222,7 +222,7 @@ class _Doors:
         return Reply(body=store.get_range(name, 0, store.size(name)))
 
     async def put_blob(self, request: Incoming) -> Reply:
-        """Take a committed contribution from its author, a public state from the publisher, evidence from an accuser."""
+        """Take a contribution from who committed it, a public state from the publisher, evidence from an accuser."""
         caller, name = registered_caller(self._node, request), request.path["name"]
         limit = self._expected_bytes(caller, name)
         length_bytes = whole(request, "length", limit=limit)
