@@ -54,7 +54,8 @@ async def _register(
 
 async def register_on(chain: Chain, *, limit_tao: float | None, yes: bool) -> dict[str, Any]:
     """Register the chain object's hotkey, asking first unless `yes`; the facts of what happened."""
-    known = (await chain.view()).neuron(chain.hotkey)
+    view = await chain.view()
+    known = view.neuron(chain.hotkey)
     facts = {"netuid": chain.netuid, "hotkey": chain.hotkey}
     if known is not None:
         return {**facts, "uid": known.uid, "already": True, "price_rao": 0}
@@ -72,6 +73,7 @@ async def register_on(chain: Chain, *, limit_tao: float | None, yes: bool) -> di
         )
     if not yes:
         price = f"{tao_text(price_rao)} TAO of the coldkey's {tao_text(balance_rao)}"
+        price += "" if view.started else "; its owner has not started it, so nobody is paid yet"
         _confirm(f"register {chain.hotkey} on subnet {chain.netuid} for {price}")
     uid = await chain.register(limit_rao=limit_rao)
     return {**facts, "uid": uid, "already": False, "price_rao": price_rao}

@@ -98,8 +98,13 @@ async def reach_chain(chain: Chain, *, stopping: asyncio.Event) -> None:
 
 
 async def require_registered(chain: Chain, config: NeuronConfig) -> None:
-    """Raise NotRegistered, with the command that registers, when the hotkey has no uid."""
+    """Raise NotRegistered, with the command that registers, when the hotkey has no uid; say that nobody is paid yet."""
     view = await chain.view()
+    if not view.started:
+        log.warning(
+            "subnet=%d not started: nobody is paid before its owner does that (btcli sudo start --netuid %d)",
+            view.netuid, view.netuid,
+        )  # fmt: skip
     if view.neuron(chain.hotkey) is None:
         raise NotRegistered(
             f"expected hotkey {chain.hotkey} on subnet {config.netuid} of {config.network}, found it unregistered; run "

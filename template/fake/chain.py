@@ -42,6 +42,7 @@ class FakeRules:
     weights_rate_limit_blocks: int = 10
     serving_rate_limit_blocks: int = 1
     weights_version_key: int = 0
+    started: bool = True
     burn_rao: int = RAO_PER_TAO // 10
     emission_rao: int = RAO_PER_TAO
     block_time_s: float = 12.0
@@ -171,6 +172,7 @@ class FakeNetwork:
             weights_rate_limit_blocks=rules.weights_rate_limit_blocks,
             owner_hotkey=self.owner_hotkey,
             owner_coldkey=self.owner_coldkey,
+            started=rules.started,
             neurons=tuple(
                 NeuronInfo(
                     uid=neuron.uid,

@@ -14,13 +14,13 @@ import pytest
 from subnet.cli.main import run
 from subnet.cli.register import register_on
 from template.errors import InsufficientBalance, SpendLimit, UsageError
-from template.fake.chain import FakeChain, FakeNetwork
+from template.fake.chain import FakeChain, FakeNetwork, FakeRules
 from template.fake.keys import fake_address
 from template.values import tao_text
 
 
-def new_chain(*, funds_rao: int = 10**12) -> FakeChain:
-    network = FakeNetwork()
+def new_chain(*, funds_rao: int = 10**12, started: bool = True) -> FakeChain:
+    network = FakeNetwork(rules=FakeRules(started=started))
     coldkey = fake_address("cold")
     network.fund(coldkey, funds_rao)
     network.advance()
@@ -71,6 +71,11 @@ async def test_a_limit_above_the_price_costs_the_price():
 async def test_an_empty_coldkey_is_told_before_it_is_asked():
     with pytest.raises(InsufficientBalance, match=r"found 0; fund the wallet's coldkey"):
         await register_on(new_chain(funds_rao=0), limit_tao=None, yes=False)
+
+
+async def test_on_a_subnet_that_was_not_started_the_question_says_that_nobody_is_paid():
+    with pytest.raises(UsageError, match="its owner has not started it, so nobody is paid yet"):
+        await register_on(new_chain(started=False), limit_tao=None, yes=False)
 
 
 async def test_without_a_terminal_the_answer_must_be_given_beforehand():
