@@ -117,11 +117,14 @@ def _leave(state: RunState, signed: Signed, message: Leave, door: Door) -> None:
 
 def _receipt(state: RunState, signed: Signed, message: Receipt, door: Door) -> None:
     _author(signed, message.hotkey)
-    admit_receipt(state, message, acknowledged=lambda delivery, ack: _acknowledged(delivery, ack, door))
+    admit_receipt(state, message, acknowledged=lambda delivery, ack: _acknowledged(state, delivery, ack, door))
 
 
-def _acknowledged(delivery: Delivery, signature: str, door: Door) -> bool:
-    return check_signature(Delivery, canonical(delivery), signature, hotkey=delivery.receiver, verifier=door.verifier)
+def _acknowledged(state: RunState, delivery: Delivery, signature: str, door: Door) -> bool:
+    """By the receiver or, where it does not, by the relay in its place (`subnet.nodes.standing_in`)."""
+    body, verifier = canonical(delivery), door.verifier
+    signers = (delivery.receiver, state.orchestrator)
+    return any(check_signature(Delivery, body, signature, hotkey=who, verifier=verifier) for who in signers)
 
 
 def _merged(state: RunState, signed: Signed, message: Merged, door: Door) -> None:

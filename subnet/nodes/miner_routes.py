@@ -14,9 +14,9 @@ from subnet.canonical import canonical
 from subnet.edges.blobs import BlobStore
 from subnet.errors import BlobMissing, RefusedError
 from subnet.nodes.readiness import ready_route
-from subnet.wire.delivery import Key, deliver_target, line_holds, make_line
+from subnet.wire.delivery import Key, deliver_target, delivery_of, line_holds, make_line
 from subnet.wire.merkle import chunk_proof, chunk_span, merkle_leaves, num_chunks
-from subnet.wire.messages import WIRE_VERSION, Delivery, Signed, make_signed
+from subnet.wire.messages import Signed, make_signed
 from template.transport import Incoming, Reply, Route, json_reply
 
 if TYPE_CHECKING:
@@ -67,17 +67,7 @@ class _Doors:
         frame = await request.body(length_bytes=frame_bytes(miner.run), digest=name)
         miner.inbox.accept(key, slot, name, frame, line=line)
         miner.keep(name, frame)
-        delivery = Delivery(
-            version=WIRE_VERSION,
-            run_id=miner.run.run_id,
-            sender=sender,
-            receiver=miner.signer.hotkey,
-            round=key[0],
-            step=key[1],
-            microbatch=key[2],
-            kind=key[3],
-            digest=name,
-        )
+        delivery = delivery_of(miner.run.run_id, key, name, sender=sender, receiver=miner.signer.hotkey)
         signed: Signed = make_signed(delivery, miner.signer)
         return Reply(body=canonical(signed), content_type="application/json")
 

@@ -54,6 +54,10 @@ class Reach:
                 return await self._posted(peer, target, frame)  # dated by the peer's clock this time
             except PeerUnreachable as error:
                 self._avoid(peer, error)
+        return await self.deliver_by_letter(peer, target, frame)
+
+    async def deliver_by_letter(self, peer: Peer, target: str, frame: bytes) -> Response:
+        """The same through the relay, which acknowledges a gradient in the place of a peer that does not."""
         headers = self._client.signer.sign_request("POST", target, peer.hotkey)
         request = Inward(method="POST", target=target, headers=headers, body=frame)
         return await self._by_letter(peer, request, answer_bytes=ANSWER_BYTES)

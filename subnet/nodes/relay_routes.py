@@ -5,17 +5,22 @@ receiver checks the letter itself; here it is only made sure that nobody fills t
 """
 
 from subnet.audit.tensors import frame_bytes
+from subnet.canonical import canonical
 from subnet.edges.relay import Answer, Relay, answer_room
 from subnet.errors import RefusedError
 from subnet.nodes.orchestrator import Orchestrator
 from subnet.nodes.orchestrator_routes import asked_wait_s, joined_caller, registered_caller, whole
-from subnet.wire.letter import HEAD_LIMIT_BYTES, check_relayable, pack, sender_of, unpack
+from subnet.nodes.standing_in import stood_in_for
+from subnet.wire.letter import HEAD_LIMIT_BYTES, Letter, check_relayable, pack, sender_of, unpack
+from subnet.wire.messages import Signed, make_signed
 from template.errors import RefusedRequest
 from template.transport import Incoming, Reply, Route
 
 PIECE_BYTES = 4 << 20  # of evidence, in one answer
 
 MEMBER_LIMIT, MEMBER_FAILED = 429, 502
+REFUSAL = 400
+NOT_THERE = ("receiver_away", "relay_expired")
 
 
 def routes(node: Orchestrator, relay: Relay) -> list[Route]:
@@ -53,18 +58,44 @@ class _Doors:
         longest = frame_bytes(self._node.state.config) + HEAD_LIMIT_BYTES
         length_bytes = whole(request, "length", limit=longest)
         answer_bytes = whole(request, "answer", limit=PIECE_BYTES)
-        with self._relay.room(caller, receiver, length_bytes + answer_room(answer_bytes)):
-            bundle = await request.body(length_bytes=length_bytes, digest=request.query.get("digest", ""))
-            letters = unpack(bundle)
-            if len(letters) != 1 or letters[0].head.answer_bytes != answer_bytes:
-                raise RefusedError(
-                    f"expected one letter with an answer of up to {answer_bytes} bytes, found {len(letters)}; send "
-                    "each by itself, with the room that the target says"
-                )
-            check_relayable(letters[0].head)
-            self._check_sender(sender_of(letters[0].head), caller, signed=letters[0].head.method == "POST")
-            answer = await self._relay.send(receiver, letters[0])
-            return Reply(body=answer.body, status=_passed_on(answer.status))
+        letter: Letter | None = None
+        try:
+            with self._relay.room(caller, receiver, length_bytes + answer_room(answer_bytes)):
+                letter = await self._letter(request, length_bytes, answer_bytes, caller)
+                answer = await self._relay.send(receiver, letter)
+        except RefusedRequest as refused:
+            if refused.word not in NOT_THERE:
+                raise
+            letter = letter or await self._letter(request, length_bytes, answer_bytes, caller)
+            stood_in = self._stood_in(letter, caller, receiver)
+            if stood_in is None:
+                raise
+            return stood_in
+        stood_in = self._stood_in(letter, caller, receiver) if answer.status >= REFUSAL else None
+        return stood_in or Reply(body=answer.body, status=_passed_on(answer.status))
+
+    async def _letter(self, request: Incoming, length_bytes: int, answer_bytes: int, caller: str) -> Letter:
+        """The one letter in the body, in the caller's own name."""
+        letters = unpack(await request.body(length_bytes=length_bytes, digest=request.query.get("digest", "")))
+        if len(letters) != 1 or letters[0].head.answer_bytes != answer_bytes:
+            raise RefusedError(
+                f"expected one letter with an answer of up to {answer_bytes} bytes, found {len(letters)}; send "
+                "each by itself, with the room that the target says"
+            )
+        check_relayable(letters[0].head)
+        self._check_sender(sender_of(letters[0].head), caller, signed=letters[0].head.method == "POST")
+        return letters[0]
+
+    def _stood_in(self, letter: Letter, sender: str, receiver: str) -> Reply | None:
+        """The orchestrator's acknowledgement of a gradient that the receiver does not give its own for."""
+        if letter.head.method != "POST":
+            return None
+        state, target = self._node.state, letter.head.target
+        delivery = stood_in_for(state, target, letter.body, sender=sender, receiver=receiver)
+        if delivery is None:
+            return None
+        signed: Signed = make_signed(delivery, self._node.signer)
+        return Reply(body=canonical(signed), content_type="application/json")
 
     def _check_sender(self, sender: str, caller: str, *, signed: bool) -> None:
         if sender != (caller if signed else ""):

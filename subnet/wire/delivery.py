@@ -8,7 +8,9 @@ then the gradient's. Knows nothing of plans, inboxes or transport.
 
 import struct
 
-from subnet.wire.messages import Receipt
+from subnet.canonical import parse
+from subnet.errors import MessageError
+from subnet.wire.messages import WIRE_VERSION, Delivery, Receipt, Signed, check_signed
 from template.auth import SIGNATURE_BYTES, Verifier, request_bytes
 
 METHOD = "POST"
@@ -59,3 +61,19 @@ def inbound(receipt: Receipt) -> tuple[tuple[Key, str], ...]:
 def sender_stage(stage: int, kind: str) -> int:
     """The stage that sends a frame of this kind to `stage`."""
     return stage - 1 if kind == "activation" else stage + 1
+
+
+def delivery_of(run_id: str, key: Key, name: str, *, sender: str, receiver: str) -> Delivery:
+    """What is acknowledged of one frame."""
+    return Delivery(
+        version=WIRE_VERSION, run_id=run_id, sender=sender, receiver=receiver,
+        round=key[0], step=key[1], microbatch=key[2], kind=key[3], digest=name,
+    )  # fmt: skip
+
+
+def acknowledgement(body: bytes, expected: Delivery, signers: tuple[str, ...], verifier: Verifier) -> str:
+    """The signature in an answer to a delivery. Raises MessageError for one of something else, or by others."""
+    signed = parse(body, Signed)
+    if check_signed(signed, Delivery, verifier) != expected or signed.hotkey not in signers:
+        raise MessageError(f"expected {expected.receiver} to acknowledge this delivery, found another answer")
+    return signed.signature
