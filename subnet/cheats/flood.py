@@ -29,7 +29,7 @@ class Flood(Cheat):
     def __init__(self, strength: float) -> None:
         super().__init__(strength)
         self._frames = 0
-        self._last: Receipt | None = None
+        self._said: list[Receipt] = []
         self.taken: list[str] = []  # which kinds of junk somebody has accepted
 
     def deliver(self, honest: Callable[[bytes], bytes | None], frame: bytes) -> bytes | None:
@@ -42,9 +42,11 @@ class Flood(Cheat):
         return honest(frame[:first] + struct.pack("<f", float("nan")) + frame[first + 4 :])
 
     def receipt(self, honest: Callable[[Receipt], Receipt], receipt: Receipt) -> Receipt:
-        """The honest one, which is sent again later."""
-        self._last = honest(receipt)
-        return self._last
+        """The honest one; the one before it is sent again later."""
+        mine = honest(receipt)
+        if mine.kind == "step":
+            self._said = [*self._said[-1:], mine]
+        return mine
 
     async def beside(self, line: Line) -> None:
         """Junk to everybody in turn."""
@@ -72,10 +74,11 @@ class Flood(Cheat):
             time_ms=0,
         )
         yield "join", join
-        if self._last is not None:
-            yield "repeated", self._last
-            yield "unplanned", replace(self._last, previous="", plan="", step=self._last.step + 1)
-            yield "oversized", replace(self._last, plan="ab" * OVERSIZED)
+        if len(self._said) > 1:
+            old = self._said[0]
+            yield "repeated", old
+            yield "unplanned", replace(old, previous="", plan="", step=old.step + 1)
+            yield "oversized", replace(old, plan="ab" * OVERSIZED)
 
 
 def _deliveries(run_id: str, number: int) -> Iterator[tuple[str, str, bytes]]:

@@ -172,7 +172,8 @@ def late_members(current: StepState, *, alive: Set[str]) -> tuple[str, ...]:
     """Of the members without a receipt, those at whom a lane's others waited; their neighbours only starved.
 
     Where a member died, it is the one. Otherwise gradients run from the last stage to the first: the last silent
-    member before one that did finish had all that it needed. Where the lane's end is silent, nobody can tell.
+    member before one that did finish, and has its signature for a gradient, had all that it needed. Where the lane's
+    end is silent, nobody can tell.
     """
     late: list[str] = []
     for plan in current.plans.values():
@@ -181,7 +182,8 @@ def late_members(current: StepState, *, alive: Set[str]) -> tuple[str, ...]:
         for stage, hotkey in enumerate(plan.path):
             if not silent[stage]:
                 continue
-            fed = stage + 1 < len(plan.path) and not silent[stage + 1]
+            following = current.receipts.get(plan.path[stage + 1]) if stage + 1 < len(plan.path) else None
+            fed = following is not None and any(work.gradient_ack for work in following.work)
             unknown = all(silent[stage:])
             if hotkey in dead or (not dead and (fed or unknown)):
                 late.append(hotkey)
