@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from subnet.incentive import leaderboard
+from subnet.ledger.accusing import records
+from subnet.ledger.canary import measured_of
 from subnet.ledger.state import Member, RunState
 from subnet.model.cost import parameters, spans
 from template.values import ChainView, Hotkey, PendingWeights, Uid
@@ -167,8 +169,9 @@ def _validators(state: RunState, view: ChainView | None, around: Around) -> list
     for segment in state.segments.values():
         for verdict in segment.verdicts.values():
             said.setdefault(verdict.validator, Counter())[verdict.verdict] += 1
-    rows = []
+    rows, record = [], records(state)
     for hotkey, stake_rao in state.validators().items():
+        measured = measured_of(state, hotkey)
         seen, counts = state.seen.get(hotkey), said.get(hotkey, Counter())
         rows.append(
             {
@@ -178,6 +181,10 @@ def _validators(state: RunState, view: ChainView | None, around: Around) -> list
                 "passed": counts["pass"],
                 "failed": counts["fail"],
                 "void": counts["void"],
+                "upheld": record[hotkey].upheld,
+                "false": record[hotkey].false,
+                "missed": record[hotkey].missed,
+                "canaries": {"drawn": measured.drawn, "caught": measured.caught, "missed": measured.missed},
                 "seen_events": seen[-1].count if seen else 0,
                 "seen_block": seen[-1].block if seen else None,
                 "pending": [_pending(each, view) for each in around.pending if each.hotkey == hotkey and view],

@@ -64,7 +64,17 @@ def summary_lines(facts: Facts) -> list[str]:
         f"audit: {audit['says']}; {audit['passed']} passed, {audit['failed']} refuted, {audit['void']} void",
         f"ledger: {ledger['events']} events, root {ascii_only(ledger['root'], 14)}, "
         f"{len(ledger['commitments'])} commitments on the chain",
+        *accuser_lines(facts),
         *pending_lines(facts),
+    ]
+
+
+def accuser_lines(facts: Facts) -> list[str]:
+    """Validators whose accusations others replayed and found false, a line for each."""
+    return [
+        f"accused falsely: {each['false']} segments, by validator {_whole(each['uid'])} ({short(each['hotkey'])})"
+        for each in facts["validators"]
+        if each.get("false")
     ]
 
 

@@ -192,6 +192,12 @@ def orchestrator(
     ledger: Annotated[
         str | None, typer.Option(envvar="STRATA_LEDGER", help="Database URL. Default: SQLite in the data folder.")
     ] = None,
+    canaries: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="STRATA_CANARIES", metavar="FILE", help="Miners of the owner's that cheat, to measure validators."
+        ),
+    ] = None,
     debug: flags.Debug = False,
     env_file: flags.EnvFile = None,
 ) -> None:
@@ -208,7 +214,9 @@ def orchestrator(
     else:
         run = build_run(RunOptions(stages=stages, rounds=rounds, steps=steps, model=model, data=data))
     spans(run)  # a model that cannot be cut is refused before anything is written
-    options = OrchestratorOptions(num_miners=wait_for or run.stages, patience_s=patience, ledger_url=ledger)
+    options = OrchestratorOptions(
+        num_miners=wait_for or run.stages, patience_s=patience, ledger_url=ledger, canaries=canaries
+    )
     run_role(
         "orchestrator",
         config,

@@ -134,6 +134,21 @@ class Commitment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     extrinsic_index: int
 
 
+class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="planted"):
+    """The owner commits to a canary (`subnet.ledger.canary`) without saying who it is."""
+
+    commitment: str
+
+
+class Revealed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="revealed"):
+    """Who a canary was, and how it cheated."""
+
+    hotkey: str
+    cheat: str
+    strength: float
+    salt: str
+
+
 class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="done"):
     """Training is over; what is not judged yet may still be judged."""
 
@@ -141,7 +156,20 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 Body = (
-    Begin | Roster | Said | Assign | Manifest | RoundBegin | StepEnd | RoundClose | ClosedSet | Left | Commitment | Done
+    Begin
+    | Roster
+    | Said
+    | Assign
+    | Manifest
+    | RoundBegin
+    | StepEnd
+    | RoundClose
+    | ClosedSet
+    | Left
+    | Commitment
+    | Planted
+    | Revealed
+    | Done
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from subnet.canonical import parse
 from subnet.config import RunConfig
 from subnet.errors import LedgerError
-from subnet.ledger import trained
+from subnet.ledger import canary, closed, trained
 from subnet.ledger.closed import take_closed, weigh_merges
 from subnet.ledger.events import (
     Assign,
@@ -21,6 +21,8 @@ from subnet.ledger.events import (
     Event,
     Left,
     Manifest,
+    Planted,
+    Revealed,
     Roster,
     RoundBegin,
     RoundClose,
@@ -196,6 +198,8 @@ def _receipt(state: RunState, message: Receipt, event: Event) -> None:
     if not isinstance(event.body, Said):
         raise LedgerError(f"expected a signed receipt at event {event.n}, found another body; the log is contradictory")
     trained.take_receipt(state, message, event.body.signed.digest, event)
+    if message.hotkey in state.canaries:
+        closed.forfeit(state, message.hotkey, message.round, canary.CANARY)
 
 
 def _merged(state: RunState, message: Merged, event: Event) -> None:
@@ -229,6 +233,8 @@ _STATED: dict[type, Callable[[RunState, Any, Event], None]] = {
     ClosedSet: _closed,
     Left: _left,
     Commitment: _commitment,
+    Planted: canary.plant,
+    Revealed: canary.reveal,
     Done: _done,
 }
 

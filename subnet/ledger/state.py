@@ -144,6 +144,8 @@ class RunState:
     seen: dict[str, list[Seen]] = field(default_factory=dict)  # by validator, in ledger order
     rounds: dict[int, RoundStats] = field(default_factory=dict)
     commitments: list[Commitment] = field(default_factory=list)
+    planted: dict[str, int] = field(default_factory=dict)  # commitments to canaries -> event
+    canaries: dict[str, Any] = field(default_factory=dict)  # revealed: hotkey -> `subnet.ledger.canary.Canary`
     partial: list[int] = field(default_factory=list)  # microbatches that counted on some stages only
 
     def roster_at(self, count: int | None = None) -> dict[str, RosterEntry]:

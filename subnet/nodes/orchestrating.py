@@ -14,6 +14,7 @@ from subnet.edges.blobs import LocalBlobs
 from subnet.edges.ledger import SqlLedger
 from subnet.edges.relay import Relay
 from subnet.nodes import dialback, orchestrator_routes, relay_routes
+from subnet.nodes.canaries import read_canaries
 from subnet.nodes.clock import now_ms
 from subnet.nodes.orchestrator import Orchestrator, Start
 from subnet.nodes.readiness import ready_route
@@ -33,6 +34,7 @@ class OrchestratorOptions:
     num_miners: int
     patience_s: float
     ledger_url: str | None = None
+    canaries: Path | None = None
 
 
 def ledger_path(data_dir: Path) -> Path:
@@ -64,6 +66,7 @@ async def run_orchestrator(
             verifier=HotkeyVerifier(signer.hotkey, nonces),
             start=Start(num_miners=options.num_miners, patience_s=options.patience_s),
         )
+        node.canaries = read_canaries(options.canaries) if options.canaries else ()
         await node.open(run)
 
         def shown() -> dict[str, Any]:

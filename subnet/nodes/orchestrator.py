@@ -17,10 +17,11 @@ from subnet.edges.blobs import BlobStore
 from subnet.edges.ledger import SqlLedger
 from subnet.errors import ConfigError, LedgerError, RefusedError
 from subnet.ledger.admit import Door, admit
-from subnet.ledger.events import Begin, Body, Commitment, Event, Roster, RosterEntry, Said
+from subnet.ledger.events import Begin, Body, Commitment, Event, Revealed, Roster, RosterEntry, Said
 from subnet.ledger.fold import apply, fold
 from subnet.ledger.record import Record, make_record
 from subnet.ledger.state import RunState
+from subnet.nodes.canaries import due_events
 from subnet.nodes.clock import now_ms
 from subnet.nodes.readiness import Readiness
 from subnet.nodes.retention import keep_pruning
@@ -76,6 +77,7 @@ class Orchestrator:
         self.readiness = Readiness()
         self.alive_s = ALIVE_S
         self.polled: dict[str, float] = {}  # hotkey -> when it last asked, by the monotonic clock
+        self.canaries: tuple[Revealed, ...] = ()  # known to nobody else until they are revealed
         self._news = asyncio.Event()
         self._first_join_s: float | None = None
         self._state: RunState | None = None
@@ -118,7 +120,7 @@ class Orchestrator:
 
     async def _decide(self) -> None:
         while True:
-            orders = tick(self.state, self.outside())
+            orders: Sequence[Body | Message] = due_events(self.state, self.canaries) or tick(self.state, self.outside())
             self.readiness.went_well("a turn of its own work")
             if orders:
                 self.append(orders)

@@ -1,4 +1,4 @@
-"""Accusations: what became of a fail, under its author's name, and nobody's word against another's is taken for more."""
+"""Accusations: what became of a fail, under its author's name; one word against another is no more than that."""
 
 import pytest
 

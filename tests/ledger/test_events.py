@@ -22,6 +22,8 @@ from subnet.ledger.events import (
     Event,
     Left,
     Manifest,
+    Planted,
+    Revealed,
     Roster,
     RosterEntry,
     RoundBegin,
@@ -62,6 +64,8 @@ def bodies() -> list[Body]:
         ),
         Left(hotkey=MINER, reason="deregistered"),
         Commitment(round=0, root=named("root"), count=9, block=40, extrinsic_index=2),
+        Planted(commitment=named("canary")),
+        Revealed(hotkey=MINER, cheat="stale", strength=1.0, salt="00"),
         Done(rounds=1),
     ]
 
