@@ -224,7 +224,8 @@ def _trained(state: RunState, member: Member) -> bool:
 
 
 def closed_set(state: RunState, stage: int, *, stored: frozenset[str], silent: Set[str] = frozenset()) -> ClosedSet:
-    """The stage's closed set from this round's closes, in ledger order; members in quarantine are left out.
+    """The stage's closed set from this round's closes, in ledger order; members in quarantine are left out, and
+    contributions that an earlier merge has used.
 
     silent: replicas that trained and do not answer; those of them that are not in the set are named in it.
     """
@@ -238,7 +239,9 @@ def closed_set(state: RunState, stage: int, *, stored: frozenset[str], silent: S
             position=position,
         )
         for position, receipt in enumerate(closes.values())
-        if receipt.stage == stage and state.members[receipt.hotkey].barred_until_round <= state.round
+        if receipt.stage == stage
+        and state.members[receipt.hotkey].barred_until_round <= state.round
+        and receipt.contribution not in state.contributions
     ]
     shares = close_set(offers, last_position=len(closes), readable=stored)
     contributions = tuple(
