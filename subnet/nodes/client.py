@@ -62,6 +62,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     following: int
     events: tuple[Event, ...]
     peers: dict[str, str]
+    tainted: bool = False  # whether its last state goes back to a segment of which a fail is upheld
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +81,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     failed_rounds: tuple[int, ...]  # whose evidence it has to keep, because a validator failed a segment of them
     events: tuple[Event, ...]  # the manifests, the current round and what is still to be done in it
     peers: dict[str, str]
+    tainted: bool = False  # as in `Orders`
 
 
 def understood(body: bytes, kind: type[T]) -> T:

@@ -97,6 +97,11 @@ class Custody:
         self.root_tokens = self.round_tokens
         self.remember()
 
+    def start_afresh(self) -> None:
+        """The orchestrator has logged that nothing of the last committed state is used any more."""
+        self.root, self.root_steps, self.root_tokens = "", 0, 0
+        self.remember()
+
     def remember(self) -> None:
         """Write down the last committed state, for after a restart: two copies, so that one may be damaged."""
         note = json.dumps({"run_id": self.run.run_id, "stage": self.stage, "root": self.root})

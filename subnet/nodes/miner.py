@@ -8,13 +8,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from subnet.canonical import digest, digest_of
@@ -24,13 +23,12 @@ from subnet.data.pack import Corpus
 from subnet.edges.blobs import BlobStore
 from subnet.errors import MessageError, UnreachableError
 from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, RoundBegin, RoundClose, Said
-from subnet.merge.contribution import make_contribution, norm
 from subnet.nodes.client import Brief, RunClient
 from subnet.nodes.clock import now_ms
+from subnet.nodes.closing import Closing
 from subnet.nodes.custody import Custody, initial_public, remembered
 from subnet.nodes.inbox import Inbox
 from subnet.nodes.lane import MARGIN_FRAC, LaneStep
-from subnet.nodes.merging import merge_stage, reduce_closed
 from subnet.nodes.reach import Peer, Reach
 from subnet.nodes.readiness import Readiness
 from subnet.nodes.retention import Retention
@@ -41,7 +39,6 @@ from subnet.wire.messages import (
     WIRE_VERSION,
     Join,
     Leave,
-    Merged,
     Plan,
     Receipt,
     Signed,
@@ -81,11 +78,14 @@ class Miner:
     readiness: Readiness = field(default_factory=Readiness)
     reach: Reach = field(init=False)
     retention: Retention = field(init=False)
+    closing: Closing = field(init=False)
+    tainted: bool = False  # a fail of an earlier segment is upheld: what we build on its state is not paid
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "compute"))
 
     def __post_init__(self) -> None:
         self.inbox = Inbox(run=self.run)
         self.reach = Reach(self.client)
+        self.closing = Closing(self)
         self.retention = Retention(blobs=self.blobs, run=self.run, folder=self.folder)
 
     @property
@@ -120,7 +120,7 @@ class Miner:
 
     async def _join(self) -> Brief:
         join = Join(
-            **self._names(), hotkey=self.signer.hotkey, address=self.address, memory_bytes=0,
+            **self.names(), hotkey=self.signer.hotkey, address=self.address, memory_bytes=0,
             root=remembered(self.folder, self.run, self.blobs), time_ms=now_ms(),
         )  # fmt: skip
         await self.client.say(join)
@@ -130,7 +130,7 @@ class Miner:
             assert self.custody is not None
             self.custody.root, self.custody.root_steps = brief.root, brief.root_steps
             self.custody.opened_round, self.custody.head = brief.opened_round, brief.head
-            self.custody.root_tokens = brief.round_tokens
+            self.custody.root_tokens, self.tainted = brief.round_tokens, brief.tainted
         for number in brief.failed_rounds:
             self.retention.pin(number)
         log.info(
@@ -141,7 +141,7 @@ class Miner:
 
     async def _leave(self) -> None:
         with contextlib.suppress(UnreachableError):  # then it notices by itself
-            await self.client.say(Leave(**self._names(), hotkey=self.signer.hotkey, time_ms=now_ms()), patience_s=2.0)
+            await self.client.say(Leave(**self.names(), hotkey=self.signer.hotkey, time_ms=now_ms()), patience_s=2.0)
 
     def close(self) -> None:
         """Let the compute thread end."""
@@ -152,6 +152,7 @@ class Miner:
             orders = await self.client.orders(following, wait_s=POLL_S)
             self.readiness.went_well("an answer of the orchestrator")
             self.peers.update(orders.peers)
+            self.tainted = orders.tainted
             for event in orders.events:
                 queue.put_nowait(event)
             following = orders.following
@@ -175,9 +176,11 @@ class Miner:
             case Said(signed=signed):
                 await self._step(check_signed(signed, Plan, self.verifier), signed)
             case RoundClose(round=number):
-                await self._close_round(number)
+                self.phase = "close"
+                await self.closing.close(number)
             case ClosedSet():
-                await self._merge(body)
+                self.phase = "merge"
+                await self.closing.merge(body)
             case Done():
                 self.phase = "done"
 
@@ -201,10 +204,19 @@ class Miner:
         if self.custody is None or number < self.from_round:
             return
         self.retention.forget(number, needed=self.custody.root)
-        await self._load_public(number)
+        await self.load_public(number)
+        if self.tainted and self.custody.root and self.custody.opened_round != number:
+            await self.unless_refused(self._start_afresh(self.custody), "fresh")
         await self.compute(self.custody.restore, number)
 
-    async def _load_public(self, number: int) -> None:
+    async def _start_afresh(self, custody: Custody) -> None:
+        """Give up the moments of a state that an upheld fail taints: what is built on it would not be paid."""
+        await self.say_receipt(replace(self.blank("fresh"), replica_steps=0))
+        custody.start_afresh()
+        self.tainted = False
+        log.warning("round=%d starting afresh: a segment before the last state failed its audit", self.round)
+
+    async def load_public(self, number: int) -> None:
         """The public state of a round: computed here where that gives the manifest's root, else downloaded."""
         assert self.custody is not None
         public = self.manifests[number].stages[self.custody.stage]
@@ -246,11 +258,11 @@ class Miner:
         if custody.uncommitted_steps >= self.run.train.segment_steps:
             root, state_bytes = await self.compute(custody.commit)
         receipt = replace(
-            self._blank("step"), step=plan.step, lane=plan.lane, plan=signed.digest, work=work,
+            self.blank("step"), step=plan.step, lane=plan.lane, plan=signed.digest, work=work,
             gradient_norm=gradient_norm, state_root=root, state_bytes=state_bytes,
         )  # fmt: skip
         try:
-            await self._say_receipt(self._with_deliveries(receipt))
+            await self.say_receipt(self._with_deliveries(receipt))
         except PeerRefused as refused:
             log.warning("round=%d step=%d receipt refused=%r", plan.round, plan.step, str(refused))
             self.readiness.said(str(refused))
@@ -267,79 +279,44 @@ class Miner:
         """Void what was done since the last committed state, and return to it."""
         assert self.custody is not None
         await self.compute(self.custody.restore, self.round)
-        receipt = replace(self._blank("rollback"), state_root=self.custody.root)
+        receipt = replace(self.blank("rollback"), state_root=self.custody.root)
         try:
-            await self._say_receipt(receipt)
+            await self.say_receipt(receipt)
         except PeerRefused as refused:
             log.warning("round=%d rollback refused=%r", self.round, str(refused))
 
-    async def _close_round(self, number: int) -> None:
-        """Commit the end state and the contribution, then make the contribution readable."""
-        self.phase, custody = "close", self.custody
-        if custody is None or number not in custody.publics:
-            return
-        if custody.opened_round != number and not custody.uncommitted_steps:
-            return
-        start, end = custody.pseudo_gradient(number)
-        data = await self.compute(self.cheat.contribution, make_contribution, start, end)
-        root, state_bytes = await self.compute(custody.commit)
-        tokens = custody.round_tokens
-        contribution = np.frombuffer(data, dtype="<f4")
-        receipt = replace(
-            self._blank("close"),
-            state_root=root,
-            state_bytes=state_bytes,
-            contribution=digest(data) if tokens else "",
-            contribution_norm=norm(contribution) if tokens else None,
-            tokens=tokens,
-        )
-        await self._unless_refused(self._say_receipt(receipt), "close")
-        if tokens:
-            self.keep(digest(data), data)
-            await self._unless_refused(self.client.put(digest(data), data), "contribution")
-
-    async def _merge(self, closed: ClosedSet) -> None:
-        """Reduce the stage's closed set, take the outer step, and say what came out."""
-        self.phase, custody = "merge", self.custody
-        if custody is None or closed.stage != custody.stage:
-            return
-        if closed.round not in custody.publics:
-            if closed.round not in self.manifests:
-                return
-            await self._load_public(closed.round)
-
-        def reduce(of: ClosedSet, contributions: Sequence[Any]) -> Any:
-            return self.cheat.reduce(reduce_closed, of, contributions)
-
-        async def fetch(name: str, size: int) -> bytes:
-            return await self.client.get(name, limit_bytes=size)
-
-        data = await merge_stage(self.run, closed, custody.publics[closed.round], fetch=fetch, reduce=reduce)
-        root = merkle_root(data)
-        self.retention.keep(closed.round + 1, root, data)
-        merged = Merged(
-            **self._names(), hotkey=self.signer.hotkey, round=closed.round + 1, stage=closed.stage,
-            root=root, state_bytes=len(data), time_ms=now_ms(),
-        )  # fmt: skip
-        await self._unless_refused(self.client.say(self.cheat.send(lambda same: same, merged)), "merged")
-
-    async def _unless_refused(self, saying: Awaitable[Any], what: str) -> None:
+    async def unless_refused(self, saying: Awaitable[Any], what: str) -> None:
         """Say something that may be too late, or said already by the process before this one; then go on."""
         try:
             await saying
         except PeerRefused as refused:
             log.warning("round=%d %s refused=%r", self.round, what, str(refused))
 
-    def _blank(self, kind: str) -> Receipt:
+    def blank(self, kind: str) -> Receipt:
         """A receipt of this kind that states nothing yet, next in our chain."""
         assert self.custody is not None
         return Receipt(
-            **self._names(), kind=kind, hotkey=self.signer.hotkey, round=self.round, step=0, stage=self.custody.stage,
-            lane=0, plan="", previous=self.custody.head, work=(), gradient_norm=None, replica_steps=self.custody.steps,
-            state_root="", state_bytes=0, contribution="", contribution_norm=None, tokens=0, time_ms=now_ms(),
-        )  # fmt: skip
+            **self.names(),
+            kind=kind,
+            hotkey=self.signer.hotkey,
+            round=self.round,
+            step=0,
+            stage=self.custody.stage,
+            lane=0,
+            plan="",
+            previous=self.custody.head,
+            work=(),
+            gradient_norm=None,
+            replica_steps=self.custody.steps,
+            state_root="",
+            state_bytes=0,
+            contribution="",
+            contribution_norm=None,
+            tokens=0,
+            time_ms=now_ms(),
+        )
 
-    async def _say_receipt(self, receipt: Receipt) -> None:
+    async def say_receipt(self, receipt: Receipt) -> None:
         """Have a receipt logged; only then it is part of our chain."""
         assert self.custody is not None
         receipt = self.cheat.send(lambda same: same, self.cheat.receipt(lambda same: same, receipt))
@@ -382,7 +359,7 @@ class Miner:
         if verdict.verdict == "fail":
             self.retention.pin(verdict.round)
 
-    def _names(self) -> dict[str, Any]:
+    def names(self) -> dict[str, Any]:
         return {"version": WIRE_VERSION, "run_id": self.run.run_id}
 
     def health(self) -> dict[str, object]:

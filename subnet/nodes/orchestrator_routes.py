@@ -161,7 +161,9 @@ class _Doors:
                 break
             first = self._node.state.count
             await self._node.news(left_s)
-        return _json(Orders(following=self._node.state.count, events=events, peers=self._peers(events)))
+        state = self._node.state
+        tainted = state.members[caller].tainted
+        return _json(Orders(following=state.count, events=events, peers=self._peers(events), tainted=tainted))
 
     async def brief(self, request: Incoming) -> Reply:
         """Where the caller stands, and the orders of this round that it may still have to follow."""
@@ -183,6 +185,7 @@ class _Doors:
                 failed_rounds=failed_rounds(state, caller),
                 events=events,
                 peers=self._peers(events),
+                tainted=member.tainted,
             )
         )
 
