@@ -22,7 +22,7 @@ from subnet.nodes.client import RunClient
 from subnet.nodes.miner_routes import ChunkReply
 from subnet.nodes.reach import Peer, Reach
 from subnet.wire.merkle import check_chunk, chunk_proof, chunk_span, merkle_root
-from template.errors import PeerRefused, TransportError
+from template.errors import BodyTooLarge, PeerRefused, TransportError
 
 log = logging.getLogger("strata.validator")
 
@@ -110,15 +110,22 @@ async def _all(keys: Iterable[K], fetch: Callable[[K], Awaitable[V | None]]) -> 
 
 @dataclass(kw_only=True)
 class Asked:
-    """What the relay saw of one miner: it was asked by letter and did not show something, or could not be asked."""
+    """What the relay saw of one miner: letters that it answered or refused, that our time ran out for, or that the
+    relay did not carry."""
 
+    shown: int = 0
     refused: int = 0
+    late: int = 0
     untried: int = 0
 
     @property
     def witnessed(self) -> bool:
-        """Whether the relay saw every refusal: a relay that fails proves nothing against a miner."""
-        return self.refused > 0 and self.untried == 0
+        """Whether the relay saw every refusal: a relay that fails proves nothing against a miner.
+
+        Who drips until our time is over refuses too, but only where the relay is seen to work.
+        """
+        works = self.shown + self.refused > 0
+        return works and self.refused + self.late > 0 and self.untried == 0
 
 
 @dataclass(kw_only=True)
@@ -186,12 +193,18 @@ class NetworkSource:
         async with self._slots:
             try:
                 async with asyncio.timeout_at(self.end_s):
-                    return await request()
-            except (TransportError, SubnetError, TimeoutError) as error:
+                    found = await request()
+            except TimeoutError:
+                seen.late += 1
+                log.info("evidence missing='no time left' from=%s", holder)
+                return None
+            except (TransportError, SubnetError) as error:
                 refusal = is_refusal(error)
                 seen.refused, seen.untried = seen.refused + refusal, seen.untried + (not refusal)
                 log.info("evidence missing=%r", str(error))
                 return None
+            seen.shown += 1
+            return found
 
     async def _got(self, request: Callable[[], Awaitable[V]]) -> V | None:
         """What the request gives, or None when it fails."""
@@ -216,7 +229,7 @@ def is_refusal(error: Exception) -> bool:
     if isinstance(error, PeerRefused):
         known = error.status < LEAST_RELAY_FAULT or error.status == MINER_FAULT
         return known or RELAY_AWAY.get(error.status) == error.word
-    return isinstance(error, EvidenceError)
+    return isinstance(error, EvidenceError | BodyTooLarge)  # other bytes, or more than were asked for
 
 
 def read_chunk(body: bytes, state: State, index: int) -> Chunk:
