@@ -30,7 +30,14 @@ SETTINGS = frozenset(
         *(name for names in ALIASES for name in names),
         *("BT_FALLBACK_ENDPOINTS", "BT_NETUID", "BT_WALLET_HOTKEY", "BT_WALLET_PATH", "STRATA_DATA_DIR"),
         *("STRATA_OUTBOUND_ONLY", "STRATA_DEVICE", "STRATA_RECOMPUTE", "STRATA_DEBUG", "STRATA_ENV_FILE"),
-        *("STRATA_ORCHESTRATOR", "STRATA_ADDRESS_MAP", "STRATA_CONFIG", "STRATA_STAGES", "STRATA_ROUNDS"),
+        *(
+            "STRATA_ORCHESTRATOR",
+            "STRATA_ADDRESS_MAP",
+            "STRATA_CANARIES",
+            "STRATA_CONFIG",
+            "STRATA_STAGES",
+            "STRATA_ROUNDS",
+        ),
         *("STRATA_STEPS", "STRATA_MODEL", "STRATA_DATA", "STRATA_WAIT_FOR", "STRATA_PATIENCE", "STRATA_OUT"),
         "STRATA_LEDGER",
     }
