@@ -217,6 +217,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             f"expected 1 to {blocks} stages for a model of {blocks} blocks, found {self.stages}; change --stages",
         )
         _require(
+            self.train.dtype == "float32" or not self.model.values.get("attention_bias"),
+            f"expected no attention_bias in a {self.train.dtype} run, found one; the gradient of a key's bias cancels "
+            "to below that rounding, so that honest work does not repeat: train in float32",
+        )
+        _require(
             len(self.pay.stage_price_milli) == self.stages,
             f"expected a price for each of {self.stages} stages, found {len(self.pay.stage_price_milli)}; list all",
         )

@@ -3,7 +3,7 @@
 A class is what a run pins: compute dtype, inner optimizer, wire codec. For each class and kind of comparison a
 calibration keeps how the largest distance of an honest segment spreads, and the tolerance that the rule gives:
 
-    tolerance = factor x the largest distance seen
+    tolerance = factor x the largest distance seen, which counts as 2^-24 at least (float32 keeps no more)
 
 The factor is 1.5: below 1 honest work would fail, above 3 a deviation could be three times as large as what honest work
 shows once in a thousand segments. Whoever reads a calibration checks that its tolerances follow from its own numbers.
@@ -22,7 +22,8 @@ from subnet.errors import ConfigError
 VERSION = 1
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
 FACTOR = 1.5
-RULE = "tolerance = factor x the largest distance of an honest segment, over all its pairs of conditions"
+RULE = "tolerance = factor x the largest distance of an honest segment over all pairs of conditions, at least 2^-24"
+LEAST = 2.0**-24
 DIGITS = 3  # significant ones that a number is kept with; a tolerance is rounded up
 
 Distances = Mapping[str, float]  # by kind, the largest of one segment
@@ -70,12 +71,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def tolerance(largest: float, factor: float) -> float:
     """The tolerance for what honest work showed at most, rounded up to DIGITS digits."""
-    if not (largest > 0 and math.isfinite(largest) and factor >= 1):
+    if not (0 <= largest < math.inf and factor >= 1):
         raise ConfigError(
-            f"expected honest work that differs a little and a factor of at least 1, found a largest distance of "
-            f"{largest} and {factor}; calibrate over more conditions"
+            f"expected a finite largest distance and a factor of at least 1, found {largest} and {factor}; "
+            "calibrate again"
         )
-    return _rounded_up(factor * largest)
+    return _rounded_up(factor * max(largest, LEAST))
 
 
 def _rounded_up(value: float) -> float:

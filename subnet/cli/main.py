@@ -62,6 +62,10 @@ COMMANDS = {
         *("subnet.cli.replay", "replay", "Recompute a validator's verdict from public evidence."),
         "strata replay 3f9c2a71 --run http://127.0.0.1:8080",
     ),
+    "calibrate": Command(
+        *("subnet.cli.calibrate", "calibrate", "Measure how closely honest work repeats; write the tolerances."),
+        "strata calibrate --model tiny --out tolerances.json --quick",
+    ),
     "ledger": Command(
         *("subnet.cli.ledger", "app", "Check or copy a run's ledger."),
         "strata ledger verify out/demo/ledger.sqlite",

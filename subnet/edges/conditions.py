@@ -198,6 +198,15 @@ def _processor_flags() -> set[str]:
     return set()
 
 
+def fits(condition: Condition, run: RunConfig) -> bool:
+    """Whether the condition stays within the run's class.
+
+    A run pins its attention kernel. In float32 another one stands in for another machine's; in bfloat16 it is other
+    arithmetic: eager attention rounds the probabilities, SDPA does not.
+    """
+    return run.train.dtype == "float32" or not condition.other_attention
+
+
 def honest_segments(
     settings: Sequence[Setting],
     among: Sequence[Condition],
@@ -217,7 +226,8 @@ def honest_segments(
     chance = np.random.default_rng(seed)
     with Workers(measure_corpus("stdlib", "", "", "bytes") if corpus is None else corpus) as workers:
         for number, setting in enumerate(settings):
-            drawn = [among[place] for place in chance.permutation(len(among))[: auditors + 1]]
+            fitting = [condition for condition in among if fits(condition, setting.run)]
+            drawn = [fitting[place] for place in chance.permutation(len(fitting))[: auditors + 1]]
             yield from _setting_segments(workers, setting, drawn[0], drawn[1:])
             progress(number + 1, len(settings))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from subnet.audit.tolerance import tolerances
 from subnet.canonical import canonical
 from subnet.config import (
     AuditConfig,
@@ -23,6 +24,7 @@ from subnet.config import (
 )
 from subnet.data.pack import Corpus, Split
 from subnet.edges.data import BYTE_VOCABULARY, measure_corpus
+from subnet.edges.tolerances import PACKAGED, read_calibration
 from subnet.errors import CorpusError, ModelError
 
 ARCHITECTURE_OF_TYPE = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -50,6 +52,9 @@ class RunOptions:
     codec: str = "none"
     audit_rate: float = 1 / 3
     allow_same_identity: bool = False
+    dtype: str = "float32"  # of the matrix products: "float32" or "bfloat16"
+    optimizer: str = "adamw"  # or "muon"
+    tolerances: Path | None = None  # a calibration; None: the package's
 
 
 def _llama(*, hidden: int, intermediate: int, blocks: int, heads: int, context_tokens: int) -> dict[str, Any]:
@@ -203,21 +208,30 @@ def _train(options: RunOptions) -> TrainConfig:
         weight_decay=0.1,
         warmup_steps=10,
         max_grad_norm=1.0,
-        dtype="float32",
+        dtype=options.dtype,
         attention=options.attention,
+        optimizer=options.optimizer,
     )
 
 
+def _lanes(options: RunOptions) -> LaneConfig:
+    return LaneConfig(deadline_s=20.0, codec=options.codec, norm_band_low=1e-8, norm_band_high=1e4)
+
+
 def _audit(options: RunOptions) -> AuditConfig:
+    """Tolerances are the calibration's of the run's class; none is chosen here."""
+    calibration = read_calibration(options.tolerances or PACKAGED)
+    within = tolerances(calibration, dtype=options.dtype, optimizer=options.optimizer, codec=options.codec)
     return AuditConfig(
         rate_frac=options.audit_rate,
         draw_every_blocks=4,
         draw_delay_blocks=4,
-        tolerance_activation=1e-4,
-        tolerance_gradient=1e-4,
-        tolerance_loss=1e-5,
-        tolerance_delta=1e-3,
-        tolerance_moment=1e-3,
+        tolerance_activation=within["activation"],
+        tolerance_gradient=within["gradient"],
+        tolerance_loss=within["loss"],
+        tolerance_delta=within["delta"],
+        tolerance_moment=within["moment"],
+        tolerance_norm=within["norm"],
         outbound_frac=0.25,
         chunk_frac=0.25,
         grace_s=20.0,
@@ -234,6 +248,7 @@ def build_run(options: RunOptions) -> RunConfig:
         stage_price_milli=(1000,) * options.stages,
         quarantine_rounds=1000,
     )
+    train, lanes = _train(options), _lanes(options)  # what cannot be chosen is refused before it is looked up
     return RunConfig(
         version=1,
         name=options.name,
@@ -241,9 +256,9 @@ def build_run(options: RunOptions) -> RunConfig:
         stages=options.stages,
         model=model,
         data=build_data(options, model),
-        train=_train(options),
+        train=train,
         outer=OuterConfig(lr=0.7, momentum=0.9),
-        lanes=LaneConfig(deadline_s=20.0, codec=options.codec, norm_band_low=1e-8, norm_band_high=1e4),
+        lanes=lanes,
         audit=_audit(options),
         pay=pay,
         allow_same_identity=options.allow_same_identity,
