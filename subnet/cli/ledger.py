@@ -18,8 +18,10 @@ from subnet.cli.fetch import fetch_ledger
 from subnet.edges.ledger import SqlLedger
 from subnet.errors import ConfigError, LedgerError, MessageError, StoreError
 from subnet.ledger.events import Begin, Commitment, Event, Said, check_chain
-from subnet.ledger.fold import fold
+from subnet.ledger.fold import apply, fold
 from subnet.ledger.record import read_record
+from subnet.ledger.state import RunState
+from subnet.scheduler.faults import orchestrator_faults
 from subnet.wire.messages import KINDS, check_signed
 from template.auth import Verifier
 from template.chain import Chain
@@ -65,6 +67,8 @@ def verify(
         return
     line(f"{facts['events']} events, root {facts['root']}")
     line(f"run {facts['run_id']}: hash chain, {facts['signatures']} signatures and the fold hold")
+    for fault in facts["orchestrator_faults"]:
+        line(f"the orchestrator's fault, by its own signed log: {fault}")
     found = f"; {facts['commitments_on_chain']} of them looked up on {network}" if network else ""
     line(f"{facts['commitments']} committed roots agree with the log{found}")
 
@@ -121,14 +125,24 @@ def _from_export(path: Path) -> list[Event]:
 def verify_events(events: list[Event], verifier: Verifier) -> dict[str, Any]:
     """Check chain, signatures, fold and committed roots. Raises LedgerError (or MessageError) at the first fault."""
     root = check_chain(events)
-    state = fold(events)
+    state, faults = fold_checked(events)
     return {
         "run_id": state.config.run_id,
         "events": len(events),
         "root": root,
         "signatures": _check_signatures(events, verifier),
         "commitments": _check_roots(events),
+        "orchestrator_faults": faults,
     }
+
+
+def fold_checked(events: list[Event]) -> tuple[RunState, list[str]]:
+    """The fold, and the entries that the orchestrator could not honestly make, a sentence each."""
+    state, faults = fold(events[:1]), []
+    for event in events[1:]:
+        faults += orchestrator_faults(state, event)
+        apply(state, event)
+    return state, faults
 
 
 def _check_signatures(events: Iterable[Event], verifier: Verifier) -> int:

@@ -4,13 +4,18 @@ Checks that the orchestrator only ever appends: a page that does not continue wh
 proof against the orchestrator together with the signed heads. Knows nothing of what its owner does with the state.
 """
 
+import logging
+
 from subnet.config import RunConfig
 from subnet.errors import LedgerError
 from subnet.ledger.events import Event
 from subnet.ledger.fold import apply, begin
 from subnet.ledger.state import RunState
 from subnet.nodes.client import RunClient
+from subnet.scheduler.faults import orchestrator_faults
 from subnet.wire.messages import Head
+
+log = logging.getLogger("strata.follower")
 
 
 class Follower:
@@ -20,6 +25,7 @@ class Follower:
         self._client = client
         self._run = run
         self._state: RunState | None = None
+        self.orchestrator_faults: list[str] = []  # entries that the public functions do not give
         self.head: Head | None = None  # the last signed head that covers all of the state
 
     @property
@@ -54,6 +60,9 @@ class Follower:
 
     def _take(self, event: Event) -> None:
         if self._state is not None:
+            for fault in orchestrator_faults(self._state, event):
+                log.error("orchestrator fault=%r; the signed log is the proof", fault)
+                self.orchestrator_faults.append(fault)
             apply(self._state, event)
             return
         self._state = begin(event)

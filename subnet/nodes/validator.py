@@ -277,6 +277,7 @@ class Validator:
             "run_id": self.run.run_id,
             "block": self.view.block if self.view else None,
             "due": len(self.dues.waiting),
+            "orchestrator_faults": len(self.follower.orchestrator_faults),
             "settled": self.view is not None and self.settled(),
             "block_age_s": round(self.view.age_s(time.time()), 1) if self.view else None,
             **self.weighing.health(),

@@ -23,13 +23,15 @@ from subnet.ledger.events import (
 )
 from subnet.ledger.state import Member, RunState, StepState
 from subnet.merge.closed import Offer, close_set
+from subnet.model.cost import parameters, spans
 from subnet.scheduler.assign import assign, moves, ready, usable
 from subnet.scheduler.lanes import wire_lanes
 from subnet.wire.messages import WIRE_VERSION, Free, Message, Plan, Wiring
 
 DEADLINE_FACTOR = 4  # a lane may take this many times its slowest member's measured step
 LONGEST_FACTOR = 5  # but no longer than so many floors: one slow miner cannot stretch everybody's steps
-CLOSE_FACTOR = 3  # a round's end may take this many times a step's floor
+CLOSE_FACTOR = 3  # a round's end may take this many times a step's floor,
+UPLOAD_BYTES_PER_S = 1_000_000  # and as long as the largest contribution takes at this rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,8 @@ def _train(state: RunState, outside: Outside) -> list[Body | Message]:
     if current is not None:
         return _finish(state, current, outside)
     if state.step >= state.config.train.steps_per_round or _bereft(state, outside):
-        wait_ms = int(1000 * CLOSE_FACTOR * state.config.lanes.deadline_s)
+        largest_bytes = max(4 * parameters(state.config, span) for span in spans(state.config))
+        wait_ms = int(1000 * (CLOSE_FACTOR * state.config.lanes.deadline_s + largest_bytes / UPLOAD_BYTES_PER_S))
         return [RoundClose(round=state.round, deadline_ms=outside.now_ms + wait_ms)]
     return _wire(state, outside)
 
