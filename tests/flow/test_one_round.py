@@ -53,6 +53,7 @@ async def test_honest_miners_train_merge_alike_and_are_paid_in_full(tmp_path: Pa
         assert len(ledger) == 4 and all(book.score == book.committed > 0 for book in ledger.values())
         assert state.checkpoints[2].heldout_loss < state.checkpoints[0].heldout_loss - 0.2
         assert state.rounds[1].steps == 6 and not state.partial
+        assert [validator.follower.orchestrator_faults for validator in net.validators.values()] == [[], []]
         assert state_digest(fold(net.orchestrator.ledger.events())) == state_digest(state)
 
 
