@@ -70,5 +70,5 @@ class Dues:
 
 
 def first_of(ready: Iterable[Due], *, is_accused: Callable[[str], bool], event_of: Callable[[str], int]) -> Due:
-    """Rechecks first, then segments of accused miners, then the oldest."""
+    """Rechecks first, then segments of accused or suspected miners, then the oldest."""
     return min(ready, key=lambda due: (due.draw is not None, not is_accused(due.segment), event_of(due.segment)))

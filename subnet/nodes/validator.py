@@ -17,6 +17,7 @@ from typing import Any
 from subnet.audit.draw import OWED_ROUNDS, draw, draw_points, point_of, seed_of
 from subnet.audit.evidence import Needed, needed
 from subnet.audit.judge import Judgement, audit, make_verdict
+from subnet.audit.pathway import suspects
 from subnet.audit.pinned import to_pin
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
@@ -56,6 +57,8 @@ class Validator:
         self.follower = Follower(client, run)
         self.dues = Dues()
         self.drawn_block = -1
+        self.suspects: frozenset[str] = frozenset()  # by the losses of lanes: an order of work, no more
+        self.suspects_step = -1  # the global step they were estimated at
         self.permitted: bool | None = None
         self.seen_event = -1  # where the last head that we countersigned stands
         self.view: ChainView | None = None
@@ -176,7 +179,11 @@ class Validator:
             self.progress_s = time.time()
 
     def _accused(self, segment: str) -> bool:
-        return self.state.accused(self.state.segments[segment].hotkey)
+        """Whether its author comes first: somebody's fail stands against it, or its lanes lose more than others'."""
+        hotkey = self.state.segments[segment].hotkey
+        if self.suspects_step != self.state.global_step:
+            self.suspects_step, self.suspects = self.state.global_step, frozenset(suspects(self.state))
+        return self.state.accused(hotkey) or hotkey in self.suspects
 
     def _event(self, segment: str) -> int:
         return self.state.segments[segment].event
