@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""What the shadow audit finds, what it misses, and what it costs: every figure of docs/audit.md.
+
+    scripts/bench/audit.py            # about 20 minutes alone on two cores, leaves docs/benchmarks/audit.json
+    scripts/bench/audit.py --quick    # fewer of everything
+
+Costs are measured first, while nothing else runs here; then one thread drives the workers that count honest float32
+segments, while this process catches cheats and after that counts those of bfloat16. Owns the list of figures.
+"""
+
+import os
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts.bench.audit_costs import compute, cost_run, fetched, memory_ratio  # noqa: E402
+from scripts.bench.audit_counts import (  # noqa: E402
+    CLASSES,
+    EVERYWHERE,
+    KINDS,
+    MIDDLE,
+    SMALL,
+    Caught,
+    Class,
+    Honest,
+    catch,
+    count_honest,
+    honest_settings,
+    least_caught,
+    smallest_caught,
+)  # fmt: skip
+from scripts.bench.report import Figure, options, report  # noqa: E402
+from subnet.audit.tolerance import upper_bound  # noqa: E402
+from subnet.edges.conditions import Condition, conditions  # noqa: E402
+from subnet.edges.presets import RunOptions, build_run  # noqa: E402
+from subnet.sim.figures import (  # noqa: E402
+    EQUAL_TEN,
+    Network,
+    audit_share,
+    first_fail_quantile,
+    first_fails,
+    sybil_gain,
+    weights_distances,
+)  # fmt: skip
+
+RATE_FRAC, CHEATED_FRAC = 0.05, 0.2
+HONEST_SETTINGS = {("float32", "adamw"): 110, ("float32", "muon"): 50, ("bfloat16", "adamw"): 80}
+QUICK_SETTINGS = 2
+MUST_SEGMENTS = 10_000
+FOLLOWED_ROUNDS, QUICK_ROUNDS = 4, 1  # of each cheat, two segments in each
+PLANTED_ROUNDS = 6
+HISTORIES, QUICK_HISTORIES = 8_000, 2_000
+TICKS, QUICK_TICKS = 40, 12
+LABEL = {run_class: " ".join(run_class) for run_class in CLASSES}
+
+
+def costs(*, quick: bool) -> tuple[list[Figure], float]:
+    """Compute, memory and bytes; and the compute ratio for the network's."""
+    with tempfile.TemporaryDirectory() as folder:
+        small = cost_run(larger=False, segments=3 if quick else 8, folder=Path(folder))
+        larger = small if quick else cost_run(larger=True, segments=6, folder=Path(folder))
+        little, segments = compute(small)
+        much, others = (little, segments) if quick else compute(larger)
+        stages = (MIDDLE,) if quick else EVERYWHERE
+        memory = max(memory_ratio(larger, others, stage) for stage in stages)
+    counted = [fetched(small, each) for each in segments]
+    plain = max(each.traffic_frac for each in counted if each.plain)
+    whole = sum(each.traffic_frac * each.traffic for each in counted) / sum(each.traffic for each in counted)
+    how = "CPU time of auditing a lane's three segments over that of training them, by turns, median of {} turns; {}"
+    worst = max(little.ratio, much.ratio)
+    figures = [
+        Figure(
+            name=f"audit_compute_{name}", value=round(each.ratio, 4), unit="of the audited segment", must="at most 1.1",
+            holds=each.ratio <= 1.1, how=how.format(len(each.trained_s), about),
+        )
+        for name, each, about in (
+            ("default_model", little, "the default model in three stages"),
+            ("larger_stage", much, "hidden 256, 9 blocks, three stages of 2.4 M parameters"),
+        )
+        if not quick or name == "default_model"
+    ]  # fmt: skip
+    figures += [
+        Figure(
+            name="audit_peak_memory", value=round(memory, 4), unit="of training the stage", must="at most 1.2",
+            holds=memory <= 1.2, how=f"growth of the process's peak resident memory over what it has with everything "
+            f"imported, one process each; largest of stages {stages} of the "
+            f"{'default' if quick else 'larger'} model",
+        ),
+        Figure(
+            name="bytes_plain_segment", value=round(plain, 4), unit="of the segment's traffic", must="at most 0.6",
+            holds=plain <= 0.6, how="evidence less one start state and a quarter of an end state, default model and "
+            "schedule, largest of all segments that neither open nor close a round",
+        ),
+        Figure(
+            name="bytes_all_segments", value=round(whole, 4), unit="of the segment's traffic", must="at most 0.6",
+            holds=whole <= 0.6, how="the same over all segments of a round, the first with the public state, the last "
+            f"with the contribution's; a round of {3 if quick else 8} segments",
+        ),
+    ]  # fmt: skip
+    return figures, worst
+
+
+def among(*, quick: bool) -> tuple[Condition, ...]:
+    """The calibration's conditions; in a quick run only those of two instruction sets, one thread."""
+    known = conditions()
+    if not quick:
+        return known
+    sets = list(dict.fromkeys(each.environment for each in known))
+    return tuple(each for each in known if each.environment in (sets[0], sets[-1]) and each.threads == 1)
+
+
+def honest_figures(found: dict[Class, Honest], *, quick: bool) -> list[Figure]:
+    """Who was flagged of the honest."""
+    figures = []
+    for run_class, honest in found.items():
+        figures.append(
+            Figure(
+                name=f"honest_flagged_{'_'.join(run_class)}", value=honest.flagged, unit="audits", must="0",
+                holds=honest.flagged == 0, how=f"{honest.audits} audits of {honest.segments} segments of small random "
+                f"runs, {LABEL[run_class]}, other seeds than the calibration's; 95 % upper bound {honest.upper:.2e}",
+            )
+        )  # fmt: skip
+    flagged, audits = (sum(getattr(each, part) for each in found.values()) for part in ("flagged", "audits"))
+    enough = None if quick else audits >= MUST_SEGMENTS
+    return [
+        *figures,
+        Figure(
+            name="honest_audits", value=audits, unit="audits", must=f"at least {MUST_SEGMENTS:,}", holds=enough,
+            how=f"all classes, first, middle, last and only stages, pairs of {len(among(quick=quick))} conditions: "
+            "threads, instruction sets, attention kernels, recompute, microbatches in parts",
+        ),
+        Figure(
+            name="honest_flagged_upper_bound", value=upper_bound(flagged, audits), unit="of honest audits",
+            must="stated", holds=None, how="one-sided 95 %, Clopper and Pearson, over all classes",
+        ),
+    ]  # fmt: skip
+
+
+def cheat_figures(run_class: Class, caught: list[Caught]) -> list[Figure]:
+    """Each cheat by name, the least over stages and strengths."""
+    least, must = SMALL[run_class[0]], run_class[1] == "adamw"
+    figures = []
+    for kind in dict.fromkeys(each.kind for each in caught):
+        own = [each for each in caught if each.kind == kind]
+        value, drawn = least_caught(own), sum(len(each.fails) for each in own)
+        strengths = ", ".join(f"{each:g}" for each in dict.fromkeys(each.strength for each in own))
+        missed = sorted({each.stage for each in own if not all(each.fails)})
+        figures.append(
+            Figure(
+                name=f"caught_{kind}_{'_'.join(run_class)}", value=value, unit="of drawn segments",
+                must=f"1 at {least:.0%} or more" if must else "stated", holds=value == 1.0 if must else None,
+                how=f"{drawn} drawn segments, strengths {strengths}; least of all stages"
+                + (f"; not always on stages {missed}" if missed else ""),
+            )
+        )  # fmt: skip
+    return figures
+
+
+def deviation_figures(run_class: Class, honest: Honest, *, rounds: int) -> list[Figure]:
+    """How sharp each comparison is."""
+    must, figures = run_class[1] == "adamw", []
+    for kind in KINDS:
+        smallest, usual = smallest_caught(run_class, kind, rounds=rounds), honest.q999(kind)
+        ratio = smallest / usual if usual else float("inf")
+        figures.append(
+            Figure(
+                name=f"smallest_{kind}_{'_'.join(run_class)}", value=round(ratio, 3), unit="of the honest q99.9",
+                must="at most 3" if must else "stated", holds=ratio <= 3 if must else None,
+                how=f"a deviation of {smallest:.2e} is caught in 99 % of audits, honest 99.9th percentile {usual:.2e}",
+            )
+        )  # fmt: skip
+    return figures
+
+
+def odds(caught: list[Caught], cost: float, *, quick: bool) -> list[Figure]:
+    """What chance and money make of it."""
+    run = build_run(RunOptions(audit_rate=RATE_FRAC))
+    outcomes = [fails for each in caught for fails in each.fails]
+    histories = QUICK_HISTORIES if quick else HISTORIES
+    firsts = first_fails(RATE_FRAC, cheated=CHEATED_FRAC, caught=outcomes, stakes=EQUAL_TEN, histories=histories)
+    theory = first_fail_quantile(0.99, rate=RATE_FRAC, cheated=CHEATED_FRAC)
+    found = float(np.quantile(firsts, 0.99))
+    window = run.pay.window_segments
+    steady, begun = (audit_share(run, segments=count, audit_cost=cost) for count in (100 * window, window))
+    miners = tuple(f"miner-{number}" for number in range(32))
+    network = Network(run=run, miners=miners, stakes=EQUAL_TEN, bad=miners[0])
+    apart = max(weights_distances(network, ticks=QUICK_TICKS if quick else TICKS))
+    gains = [sybil_gain(run, hotkeys, rounds=rounds) for hotkeys in range(2, 11) for rounds in (1, 6, 70)]
+    return [
+        Figure(
+            name="first_fail_99th_percentile", value=found, unit="segments", must=f"at most {1.1 * theory:.0f}",
+            holds=found <= 1.1 * theory, how=f"{histories} histories, real draws of ten equal validators at p = 5 %, "
+            f"20 % of segments cheated, each drawn one is one of {len(outcomes)} real replays; theory {theory:.0f}",
+        ),
+        Figure(
+            name="network_audit_compute", value=round(steady, 4), unit="of training", must="at most 0.06",
+            holds=steady <= 0.06, how=f"p = 5 % at the rates of each hotkey's own history over 100 pay windows, "
+            f"times the measured {cost:.3f} of an audit",
+        ),
+        Figure(
+            name="network_audit_compute_first_window", value=round(begun, 4), unit="of training", must="stated",
+            holds=None, how="the same while every hotkey is new and is drawn more often",
+        ),
+        Figure(
+            name="weights_apart", value=round(apart, 5), unit="L1", must="at most 0.05", holds=apart <= 0.05,
+            how="largest between any two of ten honest validators after any segment, 32 miners, one of which always "
+            "cheats, verdicts one segment after the draw, rechecks one after those",
+        ),
+        Figure(
+            name="sybil_gain", value=round(max(gains), 5), unit="of one hotkey's weight", must="at most 0.01",
+            holds=max(gains) <= 0.01, how="one machine as k = 2 to 10 hotkeys after 1, 6 and 70 rounds; largest",
+        ),
+    ]  # fmt: skip
+
+
+def main() -> int:
+    chosen = options(__doc__ or "")
+    quick = chosen.quick
+    torch.set_num_threads(1)
+    figures, cost = costs(quick=quick)
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # of the workers: threads that wait must not take the core from others
+    counts = dict.fromkeys(CLASSES, QUICK_SETTINGS) if quick else HONEST_SETTINGS
+    settings = {run_class: honest_settings(run_class, counts[run_class]) for run_class in CLASSES}
+    rounds = QUICK_ROUNDS if quick else FOLLOWED_ROUNDS
+    with ThreadPoolExecutor(1) as pool:
+        single = [setting for run_class in CLASSES[:2] for setting in settings[run_class]]
+        counting = pool.submit(count_honest, single, among(quick=quick))
+        acted_on = dict.fromkeys(CLASSES[1:], (MIDDLE,)) if quick else {}
+        caught = {each: catch(each, rounds=rounds, stages=acted_on.get(each, EVERYWHERE)) for each in CLASSES}
+        found = count_honest(settings[CLASSES[2]], among(quick=quick))
+        found = counting.result() | found
+    figures += honest_figures(found, quick=quick)
+    for run_class in CLASSES:
+        figures += cheat_figures(run_class, caught[run_class])
+        figures += deviation_figures(run_class, found[run_class], rounds=1 if quick else PLANTED_ROUNDS)
+    figures += odds(caught[CLASSES[0]], cost, quick=quick)
+    return report("audit", figures, quick=quick, folder=chosen.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

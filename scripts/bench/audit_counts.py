@@ -1,0 +1,192 @@
+"""Who is flagged and who is caught: honest segments under every condition, cheats by name, and the smallest deviations.
+
+Every number comes from real replays of real stages. Owns what is run and what is counted of it; the pairs of conditions
+are those of `strata calibrate`, with other seeds than the tolerances were made from.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from subnet.audit.compare import tolerance_of
+from subnet.audit.tolerance import tolerances, upper_bound
+from subnet.cheats.base import Cheat, owner
+from subnet.cheats.registry import make_cheat
+from subnet.config import RunConfig
+from subnet.edges.conditions import Condition, Setting, honest_segments
+from subnet.edges.presets import RunOptions, build_run
+from subnet.edges.rehearsal import Rehearsal, Rehearsed
+from subnet.edges.small_runs import drawn_settings
+from subnet.edges.tolerances import read_calibration
+from subnet.sim.segment import compared, judged, segment_corpus
+from subnet.stage.layout import Moments
+
+Class = tuple[str, str]  # compute dtype and inner optimizer
+CLASSES: tuple[Class, ...] = (("float32", "adamw"), ("float32", "muon"), ("bfloat16", "adamw"))
+SMALL = {"float32": 0.01, "bfloat16": 0.05}  # the deviation that must be caught
+SEED = 7_310_926  # not the calibration's
+AUDITORS = 4
+ROUNDS = 6  # of each small run
+FIRST, MIDDLE, LAST = 0, 1, 2
+EVERYWHERE = (FIRST, MIDDLE, LAST)
+KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
+FAR = 10.0  # deviations are planted at so many tolerances
+
+# Kind, strength (None: the smallest that must be caught), stages; each deviates in every segment.
+CASES: tuple[tuple[str, float | None, tuple[int, ...]], ...] = (
+    *((kind, None, EVERYWHERE) for kind in ("scale", "signflip", "noise")),
+    *((f"{kind}-update", None, EVERYWHERE) for kind in ("scale", "signflip", "noise")),
+    *(("stale-state", None, EVERYWHERE), ("forge", None, EVERYWHERE), ("misreport", None, (LAST,))),
+    *(("idle", 0.1, EVERYWHERE), ("skip", 0.25, EVERYWHERE), ("skip-blocks", 0.5, EVERYWHERE)),
+    *(("stale", 0.5, EVERYWHERE), ("stale", 1.0, EVERYWHERE), ("relabel", 0.25, (FIRST, LAST))),
+    *(("lowrank", 0.5, EVERYWHERE), ("int4", 4.0, EVERYWHERE), ("equivocate", None, EVERYWHERE)),
+)
+
+
+@dataclass(kw_only=True)
+class Honest:
+    """Honest segments of one class: audits, distinct segments, audits over some tolerance, distances by kind."""
+
+    audits: int = 0
+    segments: int = 0
+    flagged: int = 0
+    distances: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def upper(self) -> float:
+        """The 95 % upper bound of the rate of flagged audits."""
+        return upper_bound(self.flagged, self.audits)
+
+    def q999(self, kind: str) -> float:
+        """The 99.9th percentile of one kind."""
+        return float(np.quantile(self.distances[kind], 0.999))
+
+
+def honest_settings(run_class: Class, count: int) -> list[Setting]:
+    """Small runs of a class; each is followed for some rounds."""
+    dtype, optimizer = run_class
+    settings = drawn_settings(count, dtype=dtype, optimizer=optimizer, seed=SEED)
+    return [replace(setting, skip_rounds=0, rounds=ROUNDS) for setting in settings]
+
+
+def count_honest(settings: Sequence[Setting], among: Sequence[Condition]) -> dict[Class, Honest]:
+    """Compute each setting under one condition and audit its segments under others."""
+    found: dict[Class, Honest] = {}
+    limits: dict[Class, dict[str, float]] = {}
+    for segment in honest_segments(settings, among, seed=SEED, auditors=AUDITORS):
+        dtype, optimizer, codec = segment.run_class
+        honest = found.setdefault((dtype, optimizer), Honest())
+        within = limits.setdefault(
+            (dtype, optimizer), tolerances(read_calibration(), dtype=dtype, optimizer=optimizer, codec=codec)
+        )
+        honest.audits += 1
+        honest.flagged += any(distance > within[kind] for kind, distance in segment.distances.items())
+        for kind, distance in segment.distances.items():
+            honest.distances.setdefault(kind, []).append(distance)
+    for honest in found.values():
+        honest.segments = honest.audits // min(AUDITORS, len(among) - 1)
+    return found
+
+
+def nano_run(run_class: Class) -> RunConfig:
+    """Three small stages: four microbatches a segment, two segments a round."""
+    dtype, optimizer = run_class
+    run = build_run(
+        RunOptions(
+            model="nano", stages=3, rounds=100, steps=4, segment_steps=2, microbatches=2, microbatch_sequences=1,
+            dtype=dtype, optimizer=optimizer,
+        )
+    )  # fmt: skip
+    return replace(run, audit=replace(run.audit, outbound_frac=0.2, chunk_frac=0.25))
+
+
+def cheated_segments(run: RunConfig, stage: int, cheat: Cheat, *, rounds: int) -> Iterator[Rehearsed]:
+    """The segments of the cheat's rounds after its first, which is not followed: some need a state to be stale in."""
+    lane = Rehearsal(run, segment_corpus(run), cheats={stage: cheat}, seed=bytes(range(32)))
+    for rehearsed in lane.segments(1 + rounds):
+        if rehearsed.need.case.stage == stage and rehearsed.need.case.round > 0:
+            yield rehearsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caught:
+    """One cheat on one stage: of each drawn segment whether its audit failed."""
+
+    kind: str
+    strength: float
+    stage: int
+    fails: tuple[bool, ...]
+
+
+def catch(run_class: Class, *, rounds: int, stages: Iterable[int] = EVERYWHERE) -> list[Caught]:
+    """Every cheat that shows in a replay, on the stages that it can act on."""
+    run, made = nano_run(run_class), []
+    corpus, allowed = segment_corpus(run), set(stages)
+    for kind, given, acts_on in CASES:
+        strength = SMALL[run_class[0]] if given is None else given
+        for stage in sorted(allowed & set(acts_on)):
+            segments = cheated_segments(run, stage, make_cheat(kind, strength), rounds=rounds)
+            fails = tuple(judged(run, each.need, each.evidence, corpus=corpus).verdict == "fail" for each in segments)
+            made.append(Caught(kind=kind, strength=strength, stage=stage, fails=fails))
+    return made
+
+
+class Deviate(Cheat):
+    """Honest but for one kind of number, which is too large by the strength's part of it."""
+
+    def __init__(self, kind: str, strength: float) -> None:
+        super().__init__(strength)
+        self.kind = kind
+
+    def _off(self, kind: str, value: Any) -> Any:
+        return value * (1 + self.strength) if kind == self.kind and value is not None else value
+
+    def forward(self, honest: Callable[..., Any], microbatch: int, inputs: Any) -> Any:
+        """The activation."""
+        return self._off("activation", honest(microbatch, inputs))
+
+    def backward(self, honest: Callable[..., Any], microbatch: int, gradient: Any, planned_tokens: int) -> Any:
+        """The gradient."""
+        return self._off("gradient", honest(microbatch, gradient, planned_tokens))
+
+    def loss(self, honest: Callable[..., Any], microbatch: int, inputs: Any, labels: Any) -> Any:
+        """The loss."""
+        return self._off("loss", honest(microbatch, inputs, labels))
+
+    def optimizer_step(self, honest: Callable[[int], float], global_step: int) -> float:
+        """The norm, the step, or the memory of it."""
+        replica = owner(honest)
+        before = replica.stage.parameters_flat()
+        norm = honest(global_step)
+        after, moments = replica.stage.parameters_flat(), replica.optimizer.moments()
+        if self.kind == "delta":
+            replica.stage.load_flat(before + self._off("delta", after - before))
+        if self.kind == "moment":
+            first, second = (self._off("moment", part) for part in (moments.exp_avg, moments.exp_avg_sq))
+            replica.optimizer.load(Moments(exp_avg=first, exp_avg_sq=second, step=moments.step))
+        return float(self._off("norm", norm))
+
+
+def smallest_caught(run_class: Class, kind: str, *, rounds: int) -> float:
+    """The smallest deviation of this kind of number that 99 % of audits catch.
+
+    Planted at ten tolerances and measured by the audit's own comparison; a deviation of s is found as far apart as
+    s times what was found over what was planted, for which the first percentile of the segments is taken.
+    """
+    run = nano_run(run_class)
+    corpus, limit = segment_corpus(run), tolerance_of(run.audit, kind)
+    planted, found = FAR * limit, []
+    stage = FIRST if kind == "activation" else LAST
+    for each in cheated_segments(run, stage, Deviate(kind, planted), rounds=rounds):
+        findings = compared(run, each.need, each.evidence, corpus=corpus)
+        found.append(max(finding.distance for finding in findings if finding.name == kind))
+    return limit * planted / float(np.quantile(found, 0.01))
+
+
+def least_caught(caught: Iterable[Caught]) -> float:
+    """The part of its drawn segments in which the luckiest of these cheats is caught."""
+    return min(statistics.fmean(each.fails) for each in caught)
