@@ -36,7 +36,9 @@ EVERYWHERE = (FIRST, MIDDLE, LAST)
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
 FAR = 10.0  # deviations are planted at so many tolerances
 
-# Kind, strength (None: the smallest that must be caught), stages; each deviates in every segment.
+AT_A_ROUNDS_BEGIN = ("stale-state", "forge")  # deviate in the segments that open a round, the others in all
+
+# Kind, strength (None: the smallest that must be caught), stages.
 CASES: tuple[tuple[str, float | None, tuple[int, ...]], ...] = (
     *((kind, None, EVERYWHERE) for kind in ("scale", "signflip", "noise")),
     *((f"{kind}-update", None, EVERYWHERE) for kind in ("scale", "signflip", "noise")),
@@ -104,11 +106,17 @@ def nano_run(run_class: Class) -> RunConfig:
     return replace(run, audit=replace(run.audit, outbound_frac=0.2, chunk_frac=0.25))
 
 
-def cheated_segments(run: RunConfig, stage: int, cheat: Cheat, *, rounds: int) -> Iterator[Rehearsed]:
-    """The segments of the cheat's rounds after its first, which is not followed: some need a state to be stale in."""
+def cheated_segments(
+    run: RunConfig, stage: int, cheat: Cheat, *, rounds: int, opening: bool = False
+) -> Iterator[Rehearsed]:
+    """The segments of the cheat's rounds after its first, which is not followed: some need a state to be stale in.
+
+    opening: only those that open a round.
+    """
     lane = Rehearsal(run, segment_corpus(run), cheats={stage: cheat}, seed=bytes(range(32)))
     for rehearsed in lane.segments(1 + rounds):
-        if rehearsed.need.case.stage == stage and rehearsed.need.case.round > 0:
+        case = rehearsed.need.case
+        if case.stage == stage and case.round > 0 and (case.opens_round or not opening):
             yield rehearsed
 
 
@@ -129,7 +137,9 @@ def catch(run_class: Class, *, rounds: int, stages: Iterable[int] = EVERYWHERE) 
     for kind, given, acts_on in CASES:
         strength = SMALL[run_class[0]] if given is None else given
         for stage in sorted(allowed & set(acts_on)):
-            segments = cheated_segments(run, stage, make_cheat(kind, strength), rounds=rounds)
+            segments = cheated_segments(
+                run, stage, make_cheat(kind, strength), rounds=rounds, opening=kind in AT_A_ROUNDS_BEGIN
+            )
             fails = tuple(judged(run, each.need, each.evidence, corpus=corpus).verdict == "fail" for each in segments)
             made.append(Caught(kind=kind, strength=strength, stage=stage, fails=fails))
     return made
