@@ -105,7 +105,7 @@ def state_to_bytes(layout: StateLayout, state: ReplicaState) -> bytes:
     moments = state.moments
     assert 0 <= moments.step < 2 ** (8 * COUNTER_BYTES), f"step {moments.step}"
     sections = (state.parameters, moments.exp_avg, moments.exp_avg_sq)
-    return _sections_to_bytes(layout, sections) + moments.step.to_bytes(COUNTER_BYTES, "little")
+    return _sections_to_bytes(layout, sections, moments.step.to_bytes(COUNTER_BYTES, "little"))
 
 
 def state_from_bytes(layout: StateLayout, data: bytes) -> ReplicaState:
@@ -128,10 +128,11 @@ def public_from_bytes(layout: StateLayout, data: bytes) -> PublicState:
     return PublicState(parameters=parameters, outer_momentum=outer_momentum)
 
 
-def _sections_to_bytes(layout: StateLayout, sections: tuple[Flat, ...]) -> bytes:
+def _sections_to_bytes(layout: StateLayout, sections: tuple[Flat, ...], end: bytes = b"") -> bytes:
+    """One copy, whatever the size of the state."""
     for section in sections:
         layout.check_flat(section)
-    return b"".join(np.ascontiguousarray(section, dtype=FLOAT).tobytes() for section in sections)
+    return b"".join([*(np.ascontiguousarray(section, dtype=FLOAT).data.cast("B") for section in sections), end])
 
 
 def _sections_from_bytes(layout: StateLayout, data: bytes, num_sections: int) -> list[Flat]:
