@@ -39,6 +39,7 @@ SETTINGS = frozenset(
             "STRATA_ROUNDS",
         ),
         *("STRATA_STEPS", "STRATA_MODEL", "STRATA_DATA", "STRATA_WAIT_FOR", "STRATA_PATIENCE", "STRATA_OUT"),
+        *("STRATA_DTYPE", "STRATA_OPTIMIZER", "STRATA_TOLERANCES"),
         "STRATA_LEDGER",
     }
 )

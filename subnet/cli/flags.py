@@ -85,6 +85,22 @@ Recompute = Annotated[
         help="Keep less of each microbatch and compute it again: about a third more work for less memory.",
     ),
 ]
+Dtype = Annotated[
+    str,
+    typer.Option("--dtype", envvar="STRATA_DTYPE", help="Compute dtype: float32, or bfloat16 for the matrix products."),
+]
+Optimizer = Annotated[
+    str, typer.Option("--optimizer", envvar="STRATA_OPTIMIZER", help="The inner optimizer: adamw or muon.")
+]
+Tolerances = Annotated[
+    Path | None,
+    typer.Option(
+        "--tolerances",
+        envvar="STRATA_TOLERANCES",
+        metavar="FILE",
+        help="What `strata calibrate` wrote. Default: the package's own calibration.",
+    ),
+]
 Debug = Annotated[bool, typer.Option("--debug", envvar="STRATA_DEBUG", help="Log more.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 

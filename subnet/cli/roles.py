@@ -182,6 +182,9 @@ def orchestrator(
     data: Annotated[
         str, typer.Option(envvar="STRATA_DATA", help="stdlib, a folder of text, or datasets:PATH[#COLUMN].")
     ] = "stdlib",
+    dtype: flags.Dtype = "float32",
+    optimizer: flags.Optimizer = "adamw",
+    tolerances: flags.Tolerances = None,
     wait_for: Annotated[
         int | None,
         typer.Option(envvar="STRATA_WAIT_FOR", min=1, help="Start with so many miners. Default: one per stage."),
@@ -212,7 +215,12 @@ def orchestrator(
     if config_file is not None:
         run = read_config(config_file)
     else:
-        run = build_run(RunOptions(stages=stages, rounds=rounds, steps=steps, model=model, data=data))
+        run = build_run(
+            RunOptions(
+                stages=stages, rounds=rounds, steps=steps, model=model, data=data,
+                dtype=dtype, optimizer=optimizer, tolerances=tolerances,
+            )
+        )  # fmt: skip
     spans(run)  # a model that cannot be cut is refused before anything is written
     options = OrchestratorOptions(
         num_miners=wait_for or run.stages, patience_s=patience, ledger_url=ledger, canaries=canaries

@@ -20,6 +20,7 @@ from subnet.board.facts import Around, facts
 from subnet.board.table import board, progress_line
 from subnet.canonical import canonical
 from subnet.cheats.registry import make_cheat, parse_cheats
+from subnet.cli import flags
 from subnet.cli.console import line, note, show_json
 from subnet.cli.following import Watch
 from subnet.cli.summary import Outcome, summary, write_summary
@@ -68,12 +69,20 @@ def up(
         int, typer.Option(min=0, max=65535, help="Port of the orchestrator and its page; 0 takes a free one.")
     ] = BOARD_PORT,
     seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
+    dtype: flags.Dtype = "float32",
+    optimizer: flags.Optimizer = "adamw",
+    tolerances: flags.Tolerances = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of the board.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the network running at the end, until Ctrl-C.")] = False,
 ) -> None:
     """Run chain, orchestrator, miners, validators and board here; train, audit, pay, and show what came out."""
     begun_s = time.time()
-    run = build_run(RunOptions(stages=stages, rounds=rounds, steps=steps, model=model, data=data, seed=seed))
+    run = build_run(
+        RunOptions(
+            stages=stages, rounds=rounds, steps=steps, model=model, data=data, seed=seed,
+            dtype=dtype, optimizer=optimizer, tolerances=tolerances,
+        )
+    )  # fmt: skip
     check_cut(run, model)
     named = name_miners(2 * stages if miners is None else miners, "" if cheats == "none" else cheats, stages)
     if validators < 1:
