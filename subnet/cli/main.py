@@ -63,7 +63,7 @@ COMMANDS = {
         "strata replay 3f9c2a71 --run http://127.0.0.1:8080",
     ),
     "calibrate": Command(
-        *("subnet.cli.calibrate", "calibrate", "Measure how closely honest work repeats; write the tolerances."),
+        *("subnet.cli.calibrate", "calibrate", "Measure how closely honest work repeats: tolerances."),
         "strata calibrate --model tiny --out tolerances.json --quick",
     ),
     "ledger": Command(
