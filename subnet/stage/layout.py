@@ -7,7 +7,7 @@ digests or Merkle trees, and does not judge values: evidence must be representab
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +106,17 @@ def state_to_bytes(layout: StateLayout, state: ReplicaState) -> bytes:
     assert 0 <= moments.step < 2 ** (8 * COUNTER_BYTES), f"step {moments.step}"
     sections = (state.parameters, moments.exp_avg, moments.exp_avg_sq)
     return _sections_to_bytes(layout, sections, moments.step.to_bytes(COUNTER_BYTES, "little"))
+
+
+def tensors_to_bytes(layout: StateLayout, sections: Sequence[Mapping[str, Flat]], step: int) -> bytes:
+    """The same from the tensors of each section by name, as they are, without joining them first."""
+    assert 0 <= step < 2 ** (8 * COUNTER_BYTES), f"step {step}"
+    parts: list[memoryview | bytes] = []
+    for tensors in sections:
+        for name, shape in layout.shapes.items():
+            assert tensors[name].shape == shape, f"{name} has shape {tensors[name].shape}, not {shape}"
+            parts.append(np.ascontiguousarray(tensors[name], dtype=FLOAT).reshape(-1).data.cast("B"))
+    return b"".join([*parts, step.to_bytes(COUNTER_BYTES, "little")])
 
 
 def state_from_bytes(layout: StateLayout, data: bytes) -> ReplicaState:

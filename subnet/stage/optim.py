@@ -28,10 +28,15 @@ NEWTON_SCHULZ_EPS = 1e-7
 
 @runtime_checkable
 class InnerOptimizer(Protocol):
-    """What a replica needs of its inner optimizer."""
+    """What a replica needs of its inner optimizer. `steps`: how many made its memory."""
+
+    steps: int
 
     def step(self, lr: float) -> None:
         """Take one step with the gradients as they are; a parameter without gradient counts as gradient zero."""
+
+    def memory(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The memory itself, first and second moments by name; it changes with the next step."""
 
     def moments(self) -> Moments:
         """A copy of the memory in the layout's order."""
@@ -47,28 +52,27 @@ class AdamW:
         self._layout = layout
         self._parameters = parameters
         self._torch = _torch_adamw(train, parameters)
-        self._step = 0
+        self.steps = 0
         self.load(layout.zeros())
 
     def step(self, lr: float) -> None:
         """Take one step."""
         _fill(self._parameters)
         _torch_step(self._torch, lr)
-        self._step += 1
+        self.steps += 1
+
+    def memory(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The memory itself."""
+        return _torch_memory(self._torch, self._parameters)
 
     def moments(self) -> Moments:
         """A copy of the memory."""
-        state = {name: self._torch.state[parameter] for name, parameter in self._parameters.items()}
-        exp_avg, exp_avg_sq = (
-            self._layout.join({name: kept[key].numpy() for name, kept in state.items()})
-            for key in ("exp_avg", "exp_avg_sq")
-        )
-        return Moments(exp_avg=exp_avg, exp_avg_sq=exp_avg_sq, step=self._step)
+        return _moments(self._layout, self.memory(), self.steps)
 
     def load(self, moments: Moments) -> None:
         """Replace the memory."""
         _torch_load(self._torch, self._layout, self._parameters, moments)
-        self._step = moments.step
+        self.steps = moments.step
 
 
 class Muon:
@@ -89,7 +93,7 @@ class Muon:
         self._rest = {name: parameter for name, parameter in parameters.items() if name not in hidden}
         self._momentum: dict[str, Tensor] = {}
         self._torch = _torch_adamw(train, self._rest) if self._rest else None
-        self._step = 0
+        self.steps = 0
         self.load(layout.zeros())
 
     @torch.no_grad()
@@ -104,18 +108,16 @@ class Muon:
             update = orthogonal(matrix.grad.lerp(momentum, MUON_MOMENTUM))  # Nesterov's look ahead
             matrix.mul_(1 - lr * self._decay)
             matrix.add_(update, alpha=-lr * MUON_RMS * math.sqrt(max(matrix.shape)))
-        self._step += 1
+        self.steps += 1
+
+    def memory(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The memory itself."""
+        first, second = _torch_memory(self._torch, self._rest) if self._torch is not None else ({}, {})
+        return first | self._momentum, second | {name: torch.zeros_like(m) for name, m in self._momentum.items()}
 
     def moments(self) -> Moments:
         """A copy of the memory."""
-        rest = {name: self._torch.state[parameter] for name, parameter in self._rest.items()} if self._torch else {}
-        first = self._momentum | {name: kept["exp_avg"] for name, kept in rest.items()}
-        second = {name: torch.zeros_like(matrix) for name, matrix in self._momentum.items()}
-        second |= {name: kept["exp_avg_sq"] for name, kept in rest.items()}
-        exp_avg, exp_avg_sq = (
-            self._layout.join({name: tensor.numpy() for name, tensor in moment.items()}) for moment in (first, second)
-        )
-        return Moments(exp_avg=exp_avg, exp_avg_sq=exp_avg_sq, step=self._step)
+        return _moments(self._layout, self.memory(), self.steps)
 
     def load(self, moments: Moments) -> None:
         """Replace the memory."""
@@ -123,7 +125,7 @@ class Muon:
             _torch_load(self._torch, self._layout, self._rest, moments)
         exp_avg = self._layout.split(moments.exp_avg)
         self._momentum = {name: torch.from_numpy(np.array(exp_avg[name])) for name in self._hidden}
-        self._step = moments.step
+        self.steps = moments.step
 
 
 def make_optimizer(train: TrainConfig, layout: StateLayout, parameters: Mapping[str, nn.Parameter]) -> InnerOptimizer:
@@ -167,6 +169,19 @@ def _torch_step(optimizer: torch.optim.AdamW, lr: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
+
+
+def _torch_memory(
+    optimizer: torch.optim.AdamW, parameters: Mapping[str, nn.Parameter]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    state = {name: optimizer.state[parameter] for name, parameter in parameters.items()}
+    first, second = ({name: kept[key] for name, kept in state.items()} for key in ("exp_avg", "exp_avg_sq"))
+    return first, second
+
+
+def _moments(layout: StateLayout, memory: tuple[dict[str, Tensor], dict[str, Tensor]], step: int) -> Moments:
+    first, second = (layout.join({name: tensor.numpy() for name, tensor in moment.items()}) for moment in memory)
+    return Moments(exp_avg=first, exp_avg_sq=second, step=step)
 
 
 def _torch_load(

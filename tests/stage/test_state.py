@@ -6,7 +6,7 @@ import pytest
 
 from subnet.config import RunConfig
 from subnet.errors import EvidenceError
-from subnet.stage.state import Replica, StateLayout, state_from_bytes
+from subnet.stage.state import Replica, StateLayout, state_from_bytes, state_to_bytes
 from tests.model.tiny import tiny_microbatches, tiny_run
 
 RUN = tiny_run(stages=1)
@@ -41,6 +41,13 @@ def test_a_restored_replica_continues_bit_for_bit(optimizer: str, dtype: str) ->
     assert resumed.commit() == middle
     assert train(resumed, range(3, 6)) == expected
     assert resumed.commit() == straight.commit()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_committed_bytes_are_those_of_the_state(optimizer: str) -> None:
+    replica = Replica(trained_with(optimizer, "float32"), 0)
+    train(replica, range(2))
+    assert replica.commit() == state_to_bytes(replica.layout, replica.state())
 
 
 def test_a_fresh_replica_has_the_initial_parameters_and_no_memory() -> None:
