@@ -1,0 +1,35 @@
+"""The command around a calibration: which runs it measures, and how it says what came out."""
+
+import platform
+
+from subnet.audit.tolerance import classes, spreads_of
+from subnet.cli.calibrate import drawn, machine, table
+from subnet.edges.presets import RunOptions
+
+
+def test_every_class_is_measured_on_its_own_runs_and_on_the_model_that_is_named():
+    for run_class in classes():
+        settings = drawn(run_class, 3, "nano", 2, seed=1)
+        found = {(s.run.train.dtype, s.run.train.optimizer, s.run.lanes.codec) for s in settings}
+        assert (len(settings), found) == (4, {run_class})
+    named, small = settings[-1].run, settings[0].run
+    assert (named.model.values["hidden_size"], named.stages, named.data.sequence_tokens) == (32, 2, 32)
+    assert named.train.lr == RunOptions().lr
+    assert named.audit.chunk_frac == small.audit.chunk_frac == 1.0
+
+
+def test_without_a_model_only_small_runs_are_measured():
+    assert len(drawn(("float32", "adamw", "none"), 3, None, 2, seed=1)) == 3
+
+
+def test_what_came_out_is_a_line_for_each_class_and_kind():
+    spreads = spreads_of([(("float32", "adamw", "none"), {"delta": 2e-6, "loss": 1e-7})] * 5)
+    lines = list(table(spreads))
+    assert len(lines) == 3
+    assert lines[0].split() == ["class", "kind", "segments", "median", "99.9", "%", "largest", "tolerance"]
+    assert lines[2].split() == ["float32", "adamw", "none", "delta", "5", "2.0e-06", "2.0e-06", "2.0e-06", "4.0e-06"]
+
+
+def test_the_machine_is_named():
+    assert machine()["system"] == platform.system()
+    assert all(machine().values())
