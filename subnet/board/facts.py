@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from subnet.audit.draw import rate
 from subnet.incentive import leaderboard
 from subnet.ledger.accusing import records
 from subnet.ledger.canary import measured_of
@@ -158,10 +159,18 @@ def _miners(state: RunState, view: ChainView | None, now_ms: int, around: Around
             "void": void[row["hotkey"]],
             "step_ms": round(state.members[row["hotkey"]].step_ms),
             "missed_steps": state.members[row["hotkey"]].missed_steps,
+            "audit_rate": _audit_rate(state, row["hotkey"]),
             "last_ms": last_ms.get(row["hotkey"]),
         }
         for row in plain_rows(rows)
     ]
+
+
+def _audit_rate(state: RunState, hotkey: Hotkey) -> float | None:
+    """The rate with which the hotkey's last segment with work is drawn; None before the first."""
+    worked = (state.segments[name] for name in reversed(state.chains.get(hotkey, [])) if state.segments[name].work)
+    last = next(worked, None)
+    return rate(state, last, count=state.count) if last else None
 
 
 def _validators(state: RunState, view: ChainView | None, around: Around) -> list[Facts]:

@@ -108,7 +108,7 @@ def rows(
                 weight=sum(vector.get(hotkey, 0.0) for vector in vectors) / len(vectors) if vectors else share,
                 incentive=neuron.incentive if neuron else 0.0,
                 status=_status(state, member),
-                **_judged([segment for segment in state.segments.values() if segment.hotkey == hotkey]),
+                **_judged([state.segments[name] for name in state.chains.get(hotkey, ())]),
             )
         )
     return sorted(made, key=lambda row: (-row.score, row.hotkey))

@@ -21,7 +21,7 @@ from subnet.audit.draw import (
     share,
 )
 from subnet.errors import RefusedError
-from subnet.ledger.state import RunState
+from subnet.ledger.state import RunState, Segment
 from subnet.wire.messages import Draw, Verdict
 from tests.audit.histories import STAKES, add_segment, audit_run, block_hash, history, judged, see
 
@@ -257,3 +257,66 @@ def test_before_any_head_nothing_is_drawn():
     assert ids == () and used.count == 0
     assert draw_points(state.config.audit, [], 100) == []
     assert draw_point(state.config.audit, [], 8).count == 0
+
+
+events = st.one_of(
+    st.tuples(st.just("segment"), st.sampled_from(("miner", "other"))),
+    st.tuples(st.just("segment"), st.just("miner")),
+    st.tuples(st.just("seen"), st.sampled_from(tuple(STAKES))),
+    st.tuples(st.just("fail"), st.integers(0, 20), st.sampled_from(tuple(STAKES))),
+    st.tuples(st.just("stake"), st.integers(0, 9), st.integers(0, 9)),
+)
+
+
+def happen(state: RunState, act: tuple, block: int) -> None:
+    """Let one thing happen as the fold has it."""
+    if act[0] == "segment":
+        add_segment(state, act[1])
+    elif act[0] == "seen":
+        see(state, act[1], block=block, count=state.count)
+    elif act[0] == "fail" and state.segments:
+        segment = list(state.segments.values())[act[1] % len(state.segments)]
+        if act[2] not in segment.verdicts:
+            judged(state, segment, act[2], "fail")
+    elif act[0] == "stake":
+        stakes = dict(zip(STAKES, act[1:], strict=True))
+        state.roster = {
+            name: msgspec.structs.replace(entry, stake_rao=stakes.get(name, 0)) for name, entry in state.roster.items()
+        }
+        state.rosters.append((state.count, state.roster))
+        state.count += 1
+
+
+def outcome(state: RunState, segment: Segment, validator: str, used: Draw) -> str:
+    """What the check says of a verdict that claims this draw; the verdict leaves no trace."""
+    kept = dict(segment.verdicts)
+    claim = judged(state, segment, validator, "pass", draw=used)
+    segment.verdicts.clear()
+    segment.verdicts.update(kept)
+    try:
+        check_draw(state, claim, block_hash)
+    except RefusedError as refused:
+        assert "which was not" in str(refused)
+        return "refused"
+    return "drawn"
+
+
+@settings(max_examples=60)
+@given(st.lists(events, min_size=10, max_size=60))
+def test_a_draw_and_its_check_agree_over_any_history(chosen):
+    """Draws done as the run goes on, checked when it is over, by when stakes have changed and fails were upheld:
+    everything drawn passes the check, and everything else that was considered is refused."""
+    state = history(audit_run(rate=0.3, every=2, delay=2), ("miner", "other"))
+    state.rosters.append((0, dict(state.roster)))
+    state.count, done, claims = 1, dict.fromkeys(STAKES, 0), []
+    for block, act in enumerate(chosen, start=10):
+        happen(state, act, block)
+        for validator in STAKES:
+            points = draw_points(state.config.audit, state.seen.get(validator, []), block)
+            for point in (point for point in points if point.block > done[validator]):
+                used, ids = drawn_at(state, point.block, validator)
+                new = [each for each in state.segments.values() if point.start <= each.event < point.count]
+                claims += [(each, validator, used, each.id in ids) for each in new]
+                done[validator] = point.block
+    for segment, validator, used, drawn in claims:
+        assert outcome(state, segment, validator, used) == ("drawn" if drawn else "refused")

@@ -81,6 +81,7 @@ def _miner(uid: int, count: int, chance: random.Random, hostile: bool) -> dict[s
         "void": 1 if uid == 0 else 0,
         "step_ms": None if hostile and uid == 0 else chance.randrange(300, 900),
         "missed_steps": 0,
+        "audit_rate": 0.34,
         "last_ms": None if hostile and uid == 0 else 1_790_000_040_000,
     }
 
