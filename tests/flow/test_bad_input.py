@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from subnet.cheats.registry import NAMES
 from subnet.cli.main import run
 from subnet.ledger.record import Record, make_record
 from template.devchain.genesis import Genesis, genesis_to_dict
@@ -75,7 +76,7 @@ UP = [
     ("--model list.json", "expected an object in list.json, found a list; use the model's config.json"),
     ("--model broken.json", "expected JSON in broken.json, found "),
     ("--model nowhere", "expected a model of tiny, nano or a config.json, found nothing at nowhere; check --model"),
-    ("--cheats lazy=1", "expected a cheat of idle, relabel, scale, stale, or FILE.py:Class, found 'lazy'"),
+    ("--cheats lazy=1", f"expected a cheat of {NAMES}, or FILE.py:Class, found 'lazy'"),
     ("--cheats scale:much=1", "found 'much'; write scale:0.2=1, for example"),
     ("--cheats scale:nan=1", "found 'nan'; write scale:0.2=1, for example"),
     ("--cheats scale=0", "expected at least 1 miner of cheat 'scale=0', found 0; leave it out instead"),
@@ -141,7 +142,7 @@ ROLES = [
     ("orchestrator -w ../alice --model nano --data text", "expected a wallet name that is one path part"),
     ("miner -w alice -n mars", "expected a network that is one of finney, test, local or a ws:// or wss:// address"),
     ("miner -w alice --netuid 70000", "expected a netuid from 0 to 65535, found 70000; give it with --netuid"),
-    ("miner -w alice --cheat lazy", "expected a cheat of idle, relabel, scale, stale, or FILE.py:Class, found 'lazy'"),
+    ("miner -w alice --cheat lazy", f"expected a cheat of {NAMES}, or FILE.py:Class, found 'lazy'"),
     (
         "miner -w alice --data-dir file/x",
         "expected a data folder at file/x that can be written, found: Not a directory",
