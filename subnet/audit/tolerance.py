@@ -5,8 +5,8 @@ calibration keeps how the largest distance of an honest segment spreads, and the
 
     tolerance = factor x the largest distance seen, which counts as 2^-24 at least (float32 keeps no more)
 
-The factor is 1.5: below 1 honest work would fail, above 3 a deviation could be three times as large as what honest work
-shows once in a thousand segments. Whoever reads a calibration checks that its tolerances follow from its own numbers.
+The factor is 2, the middle between two bounds. Below 1 honest work that was measured would fail; above 3 a deviation
+could pass that is three times as large as what honest work shows once in a thousand segments. Whoever reads a calibration checks that its tolerances follow from its own numbers.
 Knows nothing of how segments were computed, nor of files.
 """
 
@@ -21,7 +21,7 @@ from subnet.errors import ConfigError
 
 VERSION = 1
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
-FACTOR = 1.5
+FACTOR = 2.0
 RULE = "tolerance = factor x the largest distance of an honest segment over all pairs of conditions, at least 2^-24"
 LEAST = 2.0**-24
 DIGITS = 3  # significant ones that a number is kept with; a tolerance is rounded up

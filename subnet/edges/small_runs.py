@@ -65,7 +65,7 @@ def _setting(chance: np.random.Generator, *, dtype: str, optimizer: str, codec: 
                 revision="",
                 tokenizer="bytes",
                 corpus_digest="",
-                sequence_tokens=_one(chance, 8, 16, 32),
+                sequence_tokens=_one(chance, 8, 16, 32, 64),
                 heldout_every=20,
                 heldout_microbatches=1,
             ),
@@ -122,7 +122,7 @@ def _train(chance: np.random.Generator, *, dtype: str, optimizer: str, rounds: i
 
 
 def _model(chance: np.random.Generator, *, blocks: int, attention_bias: bool) -> ModelConfig:
-    heads = _one(chance, 1, 2, 4)
+    heads = _one(chance, 1, 2, 4, 8)
     head_dim = _one(chance, 8, 16)
     llama = bool(chance.integers(2))
     settings: dict[str, Any] = {

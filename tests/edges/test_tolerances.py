@@ -1,0 +1,61 @@
+"""No tolerance is picked by hand: presets' come from the packaged calibration, and its from what it measured."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from subnet.audit.tolerance import FACTOR, KINDS, classes, tolerance, tolerances
+from subnet.edges.presets import RunOptions, build_run
+from subnet.edges.tolerances import PACKAGED, calibration_bytes, read_calibration
+from subnet.errors import ConfigError
+
+NOTICED = {"float32": 0.01, "bfloat16": 0.05}  # the deviation that no tolerance may hide, for AdamW
+
+
+@pytest.mark.parametrize(("dtype", "optimizer", "codec"), classes())
+def test_a_runs_tolerances_are_the_packaged_calibrations(dtype: str, optimizer: str, codec: str):
+    run = build_run(RunOptions(model="nano", dtype=dtype, optimizer=optimizer, codec=codec))
+    expected = tolerances(read_calibration(), dtype=dtype, optimizer=optimizer, codec=codec)
+    assert {kind: getattr(run.audit, f"tolerance_{kind}") for kind in KINDS} == expected
+
+
+def test_the_packaged_tolerances_follow_their_rule_from_many_segments():
+    packaged = read_calibration()
+    assert not packaged.quick
+    assert packaged.machine
+    assert packaged.versions
+    assert len(packaged.conditions) >= 10
+    for spread in packaged.spreads:
+        assert spread.factor == FACTOR
+        assert spread.tolerance == pytest.approx(tolerance(spread.max, FACTOR))
+        assert spread.count >= 100
+
+
+def test_the_packaged_tolerances_notice_a_small_deviation_with_adamw():
+    for spread in read_calibration().spreads:
+        if spread.optimizer == "adamw":
+            assert spread.tolerance < NOTICED[spread.dtype], spread
+
+
+def test_the_file_lies_in_the_package():
+    assert PACKAGED.is_file()
+    assert calibration_bytes(read_calibration()) == PACKAGED.read_bytes()
+
+
+def test_a_run_may_use_a_calibration_of_its_own(tmp_path: Path):
+    data = msgspec.to_builtins(read_calibration())
+    for spread in data["spreads"]:
+        spread["max"], spread["tolerance"] = 1e-3, tolerance(1e-3, FACTOR)
+    path = tmp_path / "own.json"
+    path.write_bytes(msgspec.json.encode(data))
+    audit = build_run(RunOptions(model="nano", tolerances=path)).audit
+    assert {getattr(audit, f"tolerance_{kind}") for kind in KINDS} == {tolerance(1e-3, FACTOR)}
+
+
+def test_what_is_no_calibration_is_refused_in_a_sentence(tmp_path: Path):
+    with pytest.raises(ConfigError, match="found No such file or directory; check --tolerances"):
+        read_calibration(tmp_path / "none.json")
+    (tmp_path / "odd.json").write_text("{}")
+    with pytest.raises(ConfigError, match="found something else .*; make one with `strata calibrate`"):
+        read_calibration(tmp_path / "odd.json")
