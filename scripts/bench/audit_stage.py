@@ -47,6 +47,7 @@ class Trainer:
         self.folder, self.run, self.need = folder, run, need
         self.corpus = segment_corpus(run)
         self.replica = Replica(run, need.case.stage)
+        self.public = bytes([1]) * self.replica.layout.public_bytes  # a miner keeps it for its contribution
 
     def train(self) -> str:
         """The end state's root, which has to be the committed one."""

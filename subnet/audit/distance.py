@@ -18,11 +18,12 @@ Knows nothing of frames, states or verdicts.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-from subnet.stage.layout import FLOAT, Flat, Moments
+from subnet.stage.layout import FLOAT, Flat
 from subnet.wire.merkle import CHUNK_BYTES
 
 MAX_DISTANCE = 1e9
@@ -97,21 +98,22 @@ class Divisors:
         self._inverse: Flat = np.zeros(size, dtype=np.float32)
         self._steps = 0
 
-    def add(self, moments: Moments) -> None:
-        """Take in the moments after a step."""
-        with np.errstate(all="ignore"):
-            divisor = moments.exp_avg_sq / np.float32(1.0 - float(self._beta2) ** max(1, moments.step))
-            np.sqrt(divisor, out=divisor)
-            divisor += self._eps
-            np.divide(np.float32(1.0), divisor, out=divisor)
-        self._inverse += divisor
+    def add(self, second_moments: Iterable[tuple[slice, Flat]], step: int) -> None:
+        """Take in the second moments after a step, each with its place; one at a time, to be sparing of memory."""
+        for place, values in second_moments:
+            with np.errstate(all="ignore"):
+                divisor = values.ravel() / np.float32(1.0 - float(self._beta2) ** max(1, step))
+                np.sqrt(divisor, out=divisor)
+                divisor += self._eps
+                np.divide(np.float32(1.0), divisor, out=divisor)
+            self._inverse[place] += divisor
         self._steps += 1
 
     def mean(self) -> Flat:
-        """The harmonic mean of what was taken in."""
+        """The harmonic mean of what was taken in. Ends the taking in: the sums make room for it."""
         with np.errstate(all="ignore"):
-            mean: Flat = np.nan_to_num(np.float32(self._steps) / self._inverse)
-        return mean
+            np.divide(np.float32(self._steps), self._inverse, out=self._inverse)
+        return np.nan_to_num(self._inverse, copy=False)
 
 
 def norm(values: Array) -> float:

@@ -95,8 +95,10 @@ def replay(
         steps.append(step.replay(receipt))
         if math.isnan(steps[-1].norm):
             return Replayed(start=start, steps=tuple(steps), end=None)
-        divisors.add(replica.optimizer.moments())
-    return Replayed(start=start, steps=tuple(steps), end=replica.commit(), divisors=divisors.mean())
+        second = replica.optimizer.memory()[1].items()
+        divisors.add(((layout.slices[name], values.numpy()) for name, values in second), replica.optimizer.steps)
+    mean = divisors.mean()
+    return Replayed(start=start, steps=tuple(steps), end=replica.commit(), divisors=mean)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,6 @@ from subnet.audit.distance import (
     share,
     weights_of,
 )
-from subnet.stage.layout import Moments
 
 sizes = st.integers(1, 300)
 seeds = st.integers(0, 1 << 30)
@@ -139,7 +138,7 @@ def test_divisors_are_the_harmonic_mean_of_what_adamw_divides_by():
     """Bias correction included; without a second moment every element has eps, and the same weight."""
     found = Divisors(2, beta2=0.9, eps=1e-3)
     for step, second in ((1, (0.1, 0.0)), (2, (0.19, 0.0))):
-        zero = np.zeros(2, np.float32)
-        found.add(Moments(exp_avg=zero, exp_avg_sq=np.array(second, np.float32), step=step))
+        values = np.array(second, np.float32)
+        found.add(((slice(n, n + 1), values[n : n + 1]) for n in range(2)), step)
     assert found.mean() == pytest.approx([1.001, 1e-3], rel=1e-5)
     assert weights_of(np.full(3, 1e-8, np.float32), dtype="float32").tolist() == [1.0, 1.0, 1.0]
