@@ -34,7 +34,7 @@ Found = tuple[tuple[str, str, str], Distances]
 
 
 def calibrate(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the tolerances go.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the tolerances go.")] = Path("tolerances.json"),
     model: Annotated[
         str | None,
         typer.Option(help="Measure this model too: tiny, nano, or a folder or config.json of a transformers model."),

@@ -27,6 +27,7 @@ from subnet.edges.data import BYTE_VOCABULARY
 
 EVERYTHING = 1.0  # of the frames and chunks is compared
 LARGEST_LR_LOG10 = -2.5
+USUAL_LR = 2e-3  # the presets'
 ANY = 1.0  # a tolerance that nothing is judged by
 
 
@@ -65,7 +66,7 @@ def _setting(chance: np.random.Generator, *, dtype: str, optimizer: str, codec: 
                 revision="",
                 tokenizer="bytes",
                 corpus_digest="",
-                sequence_tokens=_one(chance, 8, 16, 32, 64),
+                sequence_tokens=_one(chance, 8, 16, 32, 64, 128),
                 heldout_every=20,
                 heldout_microbatches=1,
             ),
@@ -101,14 +102,14 @@ def _setting(chance: np.random.Generator, *, dtype: str, optimizer: str, codec: 
 
 
 def _train(chance: np.random.Generator, *, dtype: str, optimizer: str, rounds: int) -> TrainConfig:
-    segment_steps = _one(chance, 1, 1, 2, 4)
+    segment_steps = _one(chance, 1, 2, 4)
     return TrainConfig(
         microbatch_sequences=_one(chance, 1, 2, 3),
         microbatches_per_step=_one(chance, 1, 2),
         steps_per_round=2 * segment_steps,
         segment_steps=segment_steps,
         rounds=rounds,
-        lr=float(10.0 ** chance.uniform(-5, LARGEST_LR_LOG10)),
+        lr=_one(chance, USUAL_LR, float(10.0 ** chance.uniform(-5, LARGEST_LR_LOG10))),
         beta1=0.9,
         beta2=_one(chance, 0.95, 0.99),
         eps=1e-8,
@@ -136,7 +137,7 @@ def _model(chance: np.random.Generator, *, blocks: int, attention_bias: bool) ->
         "hidden_size": heads * head_dim,
         "initializer_range": _one(chance, 0.02, 0.1),
         "intermediate_size": heads * head_dim * 2 + 8,
-        "max_position_embeddings": 64,
+        "max_position_embeddings": 128,
         "model_type": "llama" if llama else "qwen3",
         "num_attention_heads": heads,
         "num_hidden_layers": blocks,
