@@ -22,10 +22,13 @@ sys.path.insert(0, str(ROOT))
 
 from scripts.bench.audit_costs import compute, cost_run, fetched, memory_ratio  # noqa: E402
 from scripts.bench.audit_counts import (  # noqa: E402
+    CASES,
     CLASSES,
     EVERYWHERE,
     KINDS,
+    LAST,
     MIDDLE,
+    POISONS,
     SMALL,
     Caught,
     Class,
@@ -51,13 +54,13 @@ from subnet.sim.figures import (  # noqa: E402
 )  # fmt: skip
 
 RATE_FRAC, CHEATED_FRAC = 0.05, 0.2
-HONEST_SETTINGS = {("float32", "adamw"): 110, ("float32", "muon"): 50, ("bfloat16", "adamw"): 80}
-QUICK_SETTINGS = 2
+HONEST_SETTINGS = {("float32", "adamw"): 80, ("float32", "muon"): 40, ("bfloat16", "adamw"): 60}
+QUICK_SETTINGS = 1
 MUST_SEGMENTS = 10_000
 FOLLOWED_ROUNDS, QUICK_ROUNDS = 4, 1  # of each cheat, two segments in each
 PLANTED_ROUNDS = 6
 HISTORIES, QUICK_HISTORIES = 8_000, 2_000
-TICKS, QUICK_TICKS = 40, 12
+TICKS, QUICK_TICKS = 40, 8
 LABEL = {run_class: " ".join(run_class) for run_class in CLASSES}
 
 
@@ -192,7 +195,8 @@ def odds(caught: list[Caught], cost: float, *, quick: bool) -> list[Figure]:
     miners = tuple(f"miner-{number}" for number in range(32))
     network = Network(run=run, miners=miners, stakes=EQUAL_TEN, bad=miners[0])
     apart = max(weights_distances(network, ticks=QUICK_TICKS if quick else TICKS))
-    gains = [sybil_gain(run, hotkeys, rounds=rounds) for hotkeys in range(2, 11) for rounds in (1, 6, 70)]
+    ages = (1, 6) if quick else (1, 6, 70)
+    gains = [sybil_gain(run, hotkeys, rounds=rounds) for hotkeys in range(2, 11) for rounds in ages]
     return [
         Figure(
             name="first_fail_99th_percentile", value=found, unit="segments", must=f"at most {1.1 * theory:.0f}",
@@ -215,7 +219,7 @@ def odds(caught: list[Caught], cost: float, *, quick: bool) -> list[Figure]:
         ),
         Figure(
             name="sybil_gain", value=round(max(gains), 5), unit="of one hotkey's weight", must="at most 0.01",
-            holds=max(gains) <= 0.01, how="one machine as k = 2 to 10 hotkeys after 1, 6 and 70 rounds; largest",
+            holds=max(gains) <= 0.01, how=f"one machine as k = 2 to 10 hotkeys after {ages} rounds; largest",
         ),
     ]  # fmt: skip
 
@@ -228,18 +232,22 @@ def main() -> int:
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # of the workers: threads that wait must not take the core from others
     counts = dict.fromkeys(CLASSES, QUICK_SETTINGS) if quick else HONEST_SETTINGS
     settings = {run_class: honest_settings(run_class, counts[run_class]) for run_class in CLASSES}
+    apart = CLASSES if quick else CLASSES[:2]  # the classes that the other thread counts
     rounds = QUICK_ROUNDS if quick else FOLLOWED_ROUNDS
     with ThreadPoolExecutor(1) as pool:
-        single = [setting for run_class in CLASSES[:2] for setting in settings[run_class]]
+        single = [setting for run_class in apart for setting in settings[run_class]]
         counting = pool.submit(count_honest, single, among(quick=quick))
-        acted_on = dict.fromkeys(CLASSES[1:], (MIDDLE,)) if quick else {}
-        caught = {each: catch(each, rounds=rounds, stages=acted_on.get(each, EVERYWHERE)) for each in CLASSES}
-        found = count_honest(settings[CLASSES[2]], among(quick=quick))
-        found = counting.result() | found
+        caught = {CLASSES[0]: catch(CLASSES[0], rounds=rounds, stages=(LAST,) if quick else EVERYWHERE)}
+        for run_class in CLASSES[1:]:
+            some = {"stages": (MIDDLE,), "cases": CASES[: len(POISONS)]} if quick else {}
+            caught[run_class] = catch(run_class, rounds=rounds, **some)
+        here = {} if quick else count_honest(settings[CLASSES[2]], among(quick=quick))
+        found = counting.result() | here
     figures += honest_figures(found, quick=quick)
     for run_class in CLASSES:
         figures += cheat_figures(run_class, caught[run_class])
-        figures += deviation_figures(run_class, found[run_class], rounds=1 if quick else PLANTED_ROUNDS)
+        if not quick or run_class[1] == "adamw":
+            figures += deviation_figures(run_class, found[run_class], rounds=1 if quick else PLANTED_ROUNDS)
     figures += odds(caught[CLASSES[0]], cost, quick=quick)
     return report("audit", figures, quick=quick, folder=chosen.out)
 

@@ -26,6 +26,7 @@ from subnet.sim.segment import compared, judged, segment_corpus
 from subnet.stage.layout import Moments
 
 Class = tuple[str, str]  # compute dtype and inner optimizer
+Case = tuple[str, float | None, tuple[int, ...]]
 CLASSES: tuple[Class, ...] = (("float32", "adamw"), ("float32", "muon"), ("bfloat16", "adamw"))
 SMALL = {"float32": 0.01, "bfloat16": 0.05}  # the deviation that must be caught
 SEED = 7_310_926  # not the calibration's
@@ -36,12 +37,12 @@ EVERYWHERE = (FIRST, MIDDLE, LAST)
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
 FAR = 10.0  # deviations are planted at so many tolerances
 
+POISONS = ("scale", "signflip", "noise", "scale-update", "signflip-update", "noise-update")
 AT_A_ROUNDS_BEGIN = ("stale-state", "forge")  # deviate in the segments that open a round, the others in all
 
 # Kind, strength (None: the smallest that must be caught), stages.
-CASES: tuple[tuple[str, float | None, tuple[int, ...]], ...] = (
-    *((kind, None, EVERYWHERE) for kind in ("scale", "signflip", "noise")),
-    *((f"{kind}-update", None, EVERYWHERE) for kind in ("scale", "signflip", "noise")),
+CASES: tuple[Case, ...] = (
+    *((kind, None, EVERYWHERE) for kind in POISONS),
     *(("stale-state", None, EVERYWHERE), ("forge", None, EVERYWHERE), ("misreport", None, (LAST,))),
     *(("idle", 0.1, EVERYWHERE), ("skip", 0.25, EVERYWHERE), ("skip-blocks", 0.5, EVERYWHERE)),
     *(("stale", 0.5, EVERYWHERE), ("stale", 1.0, EVERYWHERE), ("relabel", 0.25, (FIRST, LAST))),
@@ -130,11 +131,13 @@ class Caught:
     fails: tuple[bool, ...]
 
 
-def catch(run_class: Class, *, rounds: int, stages: Iterable[int] = EVERYWHERE) -> list[Caught]:
-    """Every cheat that shows in a replay, on the stages that it can act on."""
+def catch(
+    run_class: Class, *, rounds: int, stages: Iterable[int] = EVERYWHERE, cases: Sequence[Case] = CASES
+) -> list[Caught]:
+    """Each of these cheats, on the stages that it can act on."""
     run, made = nano_run(run_class), []
     corpus, allowed = segment_corpus(run), set(stages)
-    for kind, given, acts_on in CASES:
+    for kind, given, acts_on in cases:
         strength = SMALL[run_class[0]] if given is None else given
         for stage in sorted(allowed & set(acts_on)):
             segments = cheated_segments(
