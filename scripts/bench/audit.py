@@ -166,16 +166,17 @@ def cheat_figures(run_class: Class, caught: list[Caught]) -> list[Figure]:
     return figures
 
 
-def deviation_figures(run_class: Class, honest: Honest, *, rounds: int) -> list[Figure]:
+def deviation_figures(run_class: Class, honest: Honest, *, quick: bool) -> list[Figure]:
     """How sharp each comparison is."""
     must, figures = run_class[1] == "adamw", []
+    judged, rounds = must and not quick, 1 if quick else PLANTED_ROUNDS  # few segments have no 99.9th percentile
     for kind in KINDS:
         smallest, usual = smallest_caught(run_class, kind, rounds=rounds), honest.q999(kind)
         ratio = smallest / usual if usual else float("inf")
         figures.append(
             Figure(
                 name=f"smallest_{kind}_{'_'.join(run_class)}", value=round(ratio, 3), unit="of the honest q99.9",
-                must="at most 3" if must else "stated", holds=ratio <= 3 if must else None,
+                must="at most 3" if must else "stated", holds=ratio <= 3 if judged else None,
                 how=f"a deviation of {smallest:.2e} is caught in 99 % of audits, honest 99.9th percentile {usual:.2e}",
             )
         )  # fmt: skip
@@ -239,15 +240,15 @@ def main() -> int:
         counting = pool.submit(count_honest, single, among(quick=quick))
         caught = {CLASSES[0]: catch(CLASSES[0], rounds=rounds, stages=(LAST,) if quick else EVERYWHERE)}
         for run_class in CLASSES[1:]:
-            some = {"stages": (MIDDLE,), "cases": CASES[: len(POISONS)]} if quick else {}
-            caught[run_class] = catch(run_class, rounds=rounds, **some)
+            stages, cases = ((MIDDLE,), CASES[: len(POISONS)]) if quick else (EVERYWHERE, CASES)
+            caught[run_class] = catch(run_class, rounds=rounds, stages=stages, cases=cases)
         here = {} if quick else count_honest(settings[CLASSES[2]], among(quick=quick))
         found = counting.result() | here
     figures += honest_figures(found, quick=quick)
     for run_class in CLASSES:
         figures += cheat_figures(run_class, caught[run_class])
         if not quick or run_class[1] == "adamw":
-            figures += deviation_figures(run_class, found[run_class], rounds=1 if quick else PLANTED_ROUNDS)
+            figures += deviation_figures(run_class, found[run_class], quick=quick)
     figures += odds(caught[CLASSES[0]], cost, quick=quick)
     return report("audit", figures, quick=quick, folder=chosen.out)
 

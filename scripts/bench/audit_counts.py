@@ -31,6 +31,7 @@ CLASSES: tuple[Class, ...] = (("float32", "adamw"), ("float32", "muon"), ("bfloa
 SMALL = {"float32": 0.01, "bfloat16": 0.05}  # the deviation that must be caught
 SEED = 7_310_926  # not the calibration's
 AUDITORS = 4
+DRAWN = 20  # at least so many small runs are drawn, to take some from
 ROUNDS = 6  # of each small run
 FIRST, MIDDLE, LAST = 0, 1, 2
 EVERYWHERE = (FIRST, MIDDLE, LAST)
@@ -70,10 +71,16 @@ class Honest:
 
 
 def honest_settings(run_class: Class, count: int) -> list[Setting]:
-    """Small runs of a class; each is followed for some rounds."""
+    """Small runs of a class; each is followed for some rounds. The first has a first, a middle and a last stage."""
     dtype, optimizer = run_class
-    settings = drawn_settings(count, dtype=dtype, optimizer=optimizer, seed=SEED)
-    return [replace(setting, skip_rounds=0, rounds=ROUNDS) for setting in settings]
+    settings = drawn_settings(max(count, DRAWN), dtype=dtype, optimizer=optimizer, seed=SEED)
+    settings.sort(key=lambda setting: setting.run.stages != len(EVERYWHERE))
+    return [replace(setting, skip_rounds=0, rounds=ROUNDS) for setting in _spread(settings, count)]
+
+
+def _spread(settings: list[Setting], count: int) -> list[Setting]:
+    """So many of them, evenly."""
+    return [settings[number * len(settings) // count] for number in range(count)]
 
 
 def count_honest(settings: Sequence[Setting], among: Sequence[Condition]) -> dict[Class, Honest]:
