@@ -2,7 +2,8 @@
 
 The audited miner owes its start state, what it received with its senders' signatures over it, and the drawn chunks of
 its end state. What it sent is fetched from the neighbour that received it, so that it cannot show the auditor other
-bytes. The run's store owes the public state. Knows nothing of transport: bytes are named by blake3 or by Merkle root and may come from anywhere.
+bytes. The run's store owes the public state. Knows nothing of transport: bytes are named by blake3 or by Merkle root
+and may come from anywhere.
 """
 
 import math

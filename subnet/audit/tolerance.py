@@ -6,7 +6,8 @@ calibration keeps how the largest distance of an honest segment spreads, and the
     tolerance = factor x the largest distance seen, which counts as 2^-24 at least (float32 keeps no more)
 
 The factor is 2, the middle between two bounds. Below 1 honest work that was measured would fail; above 3 a deviation
-could pass that is three times as large as what honest work shows once in a thousand segments. Whoever reads a calibration checks that its tolerances follow from its own numbers.
+could pass that is three times as large as what honest work shows once in a thousand segments. Whoever reads a
+calibration checks that its tolerances follow from its own numbers.
 Knows nothing of how segments were computed, nor of files.
 """
 

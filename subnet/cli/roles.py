@@ -26,6 +26,7 @@ from template.wallets import check_wallet_files, expanded
 
 LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 DATA_DIR = Path("~/.strata")
+PUBLIC_BLOCK_TIME_S = 12.0  # of test and finney
 LOCAL_ENDPOINT = "ws://127.0.0.1:9944"  # what the SDK takes "local" for where BT_CHAIN_ENDPOINT says nothing else
 
 AddressMap = Annotated[
@@ -219,6 +220,7 @@ def orchestrator(
             RunOptions(
                 stages=stages, rounds=rounds, steps=steps, model=model, data=data,
                 dtype=dtype, optimizer=optimizer, tolerances=tolerances,
+                block_time_s=RunOptions().block_time_s if on_this_machine(network) else PUBLIC_BLOCK_TIME_S,
             )
         )  # fmt: skip
     spans(run)  # a model that cannot be cut is refused before anything is written

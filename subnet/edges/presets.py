@@ -28,6 +28,9 @@ from subnet.edges.tolerances import PACKAGED, read_calibration
 from subnet.errors import CorpusError, ModelError
 
 ARCHITECTURE_OF_TYPE = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+DRAW_EVERY_BLOCKS = 4
+DRAW_DELAY_BLOCKS = 4
+LEAST_AUDIT_WINDOW_S = 20.0
 MAX_SEQUENCE_TOKENS = 1024  # of a model from a file whose context is longer
 
 
@@ -51,6 +54,7 @@ class RunOptions:
     attention: str = "sdpa"
     codec: str = "none"
     audit_rate: float = 1 / 3
+    block_time_s: float = 1.0  # of the chain; a segment's audit window covers its draw, which comes by blocks
     allow_same_identity: bool = False
     dtype: str = "float32"  # of the matrix products: "float32" or "bfloat16"
     optimizer: str = "adamw"  # or "muon"
@@ -224,8 +228,8 @@ def _audit(options: RunOptions) -> AuditConfig:
     within = tolerances(calibration, dtype=options.dtype, optimizer=options.optimizer, codec=options.codec)
     return AuditConfig(
         rate_frac=options.audit_rate,
-        draw_every_blocks=4,
-        draw_delay_blocks=4,
+        draw_every_blocks=DRAW_EVERY_BLOCKS,
+        draw_delay_blocks=DRAW_DELAY_BLOCKS,
         tolerance_activation=within["activation"],
         tolerance_gradient=within["gradient"],
         tolerance_loss=within["loss"],
@@ -238,12 +242,18 @@ def _audit(options: RunOptions) -> AuditConfig:
     )
 
 
+def _audit_window_s(block_time_s: float) -> float:
+    """How long a segment can be refuted before it is payable: its draw comes at most one interval and one delay of
+    blocks after it, and fetching and replaying gets as long again, or the least that they need."""
+    return max(LEAST_AUDIT_WINDOW_S, 2 * (DRAW_EVERY_BLOCKS + DRAW_DELAY_BLOCKS) * block_time_s)
+
+
 def build_run(options: RunOptions) -> RunConfig:
     """The run these options describe. Raises ConfigError, ModelError or CorpusError with one sentence."""
     model = build_model(options.model)
     pay = PayConfig(
         window_segments=512,
-        audit_window_s=20.0,
+        audit_window_s=_audit_window_s(options.block_time_s),
         burn_frac=0.0,
         stage_price_milli=(1000,) * options.stages,
         quarantine_rounds=1000,

@@ -48,7 +48,7 @@ def test_honest_work_passes():
 @pytest.mark.flow
 def test_a_process_that_dies_is_named_with_its_condition():
     broken = Condition(environment=(("PYTHONHOME", "/nowhere"),))
-    with pytest.raises(SubnetError, match="expected an answer under '.*PYTHONHOME=/nowhere.*', found the process ended"):
+    with pytest.raises(SubnetError, match="expected an answer under .*PYTHONHOME=/nowhere.*, found the process ended"):
         found(drawn_settings(1, seed=11), (broken, Condition(environment=(("PYTHONHOME", "/nowhere"),), threads=2)))
 
 

@@ -133,3 +133,10 @@ def test_too_little_text_is_refused(tmp_path: Path):
     (tmp_path / "a.txt").write_text("short")
     with pytest.raises(CorpusError, match="expected at least 1281 tokens of text in .*, found 6; give more text"):
         build_run(RunOptions(model="nano", data=str(tmp_path)))
+
+
+@pytest.mark.parametrize("block_time_s", [0.25, 1.0, 12.0])
+def test_a_segment_is_drawn_before_it_is_payable(block_time_s: float, texts: str):
+    run = build_run(RunOptions(data=texts, block_time_s=block_time_s))
+    drawn_after_s = (run.audit.draw_every_blocks + run.audit.draw_delay_blocks) * block_time_s
+    assert run.pay.audit_window_s >= 2 * drawn_after_s
