@@ -254,7 +254,7 @@ def test_an_input_that_it_did_not_acknowledge_fails():
     lane.round(0, close=False)
     judgement = lane.judge(lane.segments(1)[0])
     assert (judgement.verdict, judgement.reason) == ("fail", "bookkeeping")
-    assert "not the one that was acknowledged" in judgement.details[0]
+    assert judgement.details[0] == "the activation of microbatch 0 is no frame that may be used"
 
 
 def test_what_the_miner_does_not_show_is_void_in_the_grace_and_a_fail_after_it(honest):
@@ -273,7 +273,7 @@ def test_what_the_miner_does_not_show_is_void_in_the_grace_and_a_fail_after_it(h
 
 def changed(evidence: Evidence, **change: object) -> Evidence:
     """The evidence with something replaced."""
-    fields = {name: getattr(evidence, name) for name in ("public", "start", "frames", "chunks")}
+    fields = {name: getattr(evidence, name) for name in ("public", "start", "frames", "chunks", "deliveries")}
     return Evidence(**(fields | change))
 
 
@@ -341,4 +341,5 @@ def test_the_verdict_is_canonical_and_names_its_segment(honest):
     verdict = make_verdict(need, judgement, run_id=honest.run.run_id, validator="v", draw=None, time_ms=5)
     assert (verdict.segment, verdict.hotkey, verdict.stage) == (need.case.id, "miner-1", 1)
     assert canonical(verdict)
-    assert set(verdict.evidence) <= {need.public_root, need.end_root, *(frame.digest for frame in need.outbound)}
+    named = {*(frame.digest for frame in need.outbound), *(lines.name for lines in need.deliveries)}
+    assert set(verdict.evidence) <= {need.public_root, need.end_root, *named}
