@@ -168,7 +168,7 @@ class DevSubnet:
         self.open.clear()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dev_people(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
     """Wallets on disk, by what they are for."""
     from template.sdk import create_wallet
@@ -181,7 +181,7 @@ def dev_people(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[objec
     }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def make_genesis(dev_people: dict[str, list[object]]) -> Callable[..., object]:
     """The genesis of that subnet, with any field changed."""
     from template.devchain.genesis import Genesis, GenesisValidator
@@ -211,7 +211,7 @@ def make_genesis(dev_people: dict[str, list[object]]) -> Callable[..., object]:
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dev_chain(make_genesis: Callable[..., object]) -> Iterator[ChainThread]:
     """One dev chain for all contract tests; each takes people whom no other test has touched."""
     thread = ChainThread(make_genesis())
