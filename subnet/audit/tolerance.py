@@ -24,9 +24,11 @@ VERSION = 1
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
 FACTOR = 2.0
 RULE = "tolerance = factor x the largest distance of an honest segment over all pairs of conditions, at least 2^-24"
+EVERYWHERE = "norm"  # every segment has one
 LEAST = 2.0**-24
 DIGITS = 3  # significant ones that a number is kept with; a tolerance is rounded up
 
+Class = tuple[str, str, str]  # dtype, optimizer, codec
 Distances = Mapping[str, float]  # by kind, the largest of one segment
 
 
@@ -37,7 +39,8 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     optimizer: str
     codec: str
     kind: str
-    count: int
+    settings: int  # runs of other sizes, shapes and schedules
+    count: int  # honest segments, over all pairs of conditions
     max: float
     q50: float
     q99: float
@@ -55,8 +58,6 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     machine: dict[str, str]
     versions: dict[str, str]
     conditions: tuple[str, ...]
-    settings: int  # sizes, shapes and optimizer settings, drawn at random
-    segments: int  # honest segments compared, over all pairs and classes
     spreads: tuple[Spread, ...]
 
     def __post_init__(self) -> None:
@@ -68,6 +69,16 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                     f"expected the tolerance {tolerance(spread.max, spread.factor)} of {spread.kind} from its own "
                     f"numbers, found {spread.tolerance}; calibrate again instead of editing the file"
                 )
+
+    @property
+    def segments(self) -> int:
+        """Honest segments compared, over all classes."""
+        return sum(spread.count for spread in self.spreads if spread.kind == EVERYWHERE)
+
+    @property
+    def settings(self) -> int:
+        """Runs measured, over all classes."""
+        return sum(spread.settings for spread in self.spreads if spread.kind == EVERYWHERE)
 
 
 def tolerance(largest: float, factor: float) -> float:
@@ -85,8 +96,9 @@ def _rounded_up(value: float) -> float:
     return float(f"{math.ceil(value / step * (1 - 1e-12)) * step:.{DIGITS - 1}e}")
 
 
-def spread_of(values: Sequence[float], *, dtype: str, optimizer: str, codec: str, kind: str) -> Spread:
+def spread_of(values: Sequence[float], run_class: Class, kind: str, *, settings: int) -> Spread:
     """The spread of one kind's distances, one for each segment."""
+    dtype, optimizer, codec = run_class
     found = np.asarray(values, dtype=np.float64)
     q50, q99, q999 = (_rounded(float(q)) for q in np.quantile(found, (0.5, 0.99, 0.999)))
     largest = _rounded_up(float(found.max())) if found.max() > 0 else 0.0
@@ -95,6 +107,7 @@ def spread_of(values: Sequence[float], *, dtype: str, optimizer: str, codec: str
         optimizer=optimizer,
         codec=codec,
         kind=kind,
+        settings=settings,
         count=len(values),
         max=largest,
         q50=q50,
@@ -109,17 +122,13 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS - 1}e}")
 
 
-def spreads_of(segments: Iterable[tuple[tuple[str, str, str], Distances]]) -> tuple[Spread, ...]:
-    """The spreads of honest segments, each given as its class (dtype, optimizer, codec) and its distances."""
-    gathered: dict[tuple[str, str, str, str], list[float]] = {}
-    for (dtype, optimizer, codec), distances in segments:
+def spreads_of(run_class: Class, segments: Iterable[Distances], *, settings: int) -> tuple[Spread, ...]:
+    """The spreads of one class from its honest segments, over so many settings."""
+    gathered: dict[str, list[float]] = {}
+    for distances in segments:
         for kind, value in distances.items():
-            gathered.setdefault((dtype, optimizer, codec, kind), []).append(value)
-    ordered = sorted(gathered.items(), key=lambda item: (*item[0][:3], KINDS.index(item[0][3])))
-    return tuple(
-        spread_of(values, dtype=dtype, optimizer=optimizer, codec=codec, kind=kind)
-        for (dtype, optimizer, codec, kind), values in ordered
-    )
+            gathered.setdefault(kind, []).append(value)
+    return tuple(spread_of(gathered[kind], run_class, kind, settings=settings) for kind in KINDS if kind in gathered)
 
 
 def tolerances(calibration: Calibration, *, dtype: str, optimizer: str, codec: str) -> dict[str, float]:
@@ -138,7 +147,7 @@ def tolerances(calibration: Calibration, *, dtype: str, optimizer: str, codec: s
     return found
 
 
-def classes() -> list[tuple[str, str, str]]:
+def classes() -> list[Class]:
     """Every class that a run may be of."""
     return [(dtype, optimizer, codec) for dtype in DTYPES for optimizer in OPTIMIZERS for codec in CODECS]
 

@@ -15,22 +15,22 @@ from typing import Annotated
 import msgspec
 import typer
 
-from subnet.audit.tolerance import RULE, VERSION, Calibration, Distances, Spread, classes, spreads_of
+from subnet.audit.tolerance import KINDS, RULE, VERSION, Calibration, Class, Distances, Spread, classes, spreads_of
 from subnet.cli import flags
 from subnet.cli.console import line, note, show_json, write_whole
 from subnet.config import RunConfig
 from subnet.edges.conditions import Setting, conditions, honest_segments
 from subnet.edges.presets import RunOptions, build_data, build_model
 from subnet.edges.small_runs import drawn_settings, setting_of
-from subnet.edges.tolerances import calibration_bytes
+from subnet.edges.tolerances import calibration_bytes, read_calibration
+from subnet.errors import ConfigError
 
 SETTINGS = 30  # of each class
 QUICK_SETTINGS = 2
+MODEL_SEEDS = 4
 SEED = 20_260_101
 SAY_EVERY_S = 2.0
 LIBRARIES = ("torch", "transformers", "numpy")
-
-Found = tuple[tuple[str, str, str], Distances]
 
 
 def calibrate(
@@ -40,6 +40,12 @@ def calibrate(
         typer.Option(help="Measure this model too: tiny, nano, or a folder or config.json of a transformers model."),
     ] = None,
     stages: Annotated[int, typer.Option(help="Stages that the model is cut into.")] = 2,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DTYPE/OPTIMIZER/CODEC", help="Measure one class, float32/adamw/none; FILE keeps its others."
+        ),
+    ] = None,
     settings: Annotated[int, typer.Option(min=1, help="Small runs drawn for each class.")] = SETTINGS,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = SEED,
     quick: Annotated[
@@ -49,33 +55,58 @@ def calibrate(
 ) -> None:
     """Compute honest segments under one condition, audit them under others, and write the tolerances."""
     begun_s = time.monotonic()
-    number = QUICK_SETTINGS if quick else settings
-    chosen = [setting for run_class in classes() for setting in drawn(run_class, number, model, stages, seed)]
-    found = list(measured(chosen, seed))
+    number, spreads = QUICK_SETTINGS if quick else settings, kept(out, only)
+    for run_class in classes() if only is None else [named_class(only)]:
+        chosen = drawn(run_class, number, model, stages, seed)
+        spreads += spreads_of(run_class, measured(chosen, seed), settings=len(chosen))
     calibration = Calibration(
         version=VERSION,
         quick=quick,
         rule=RULE,
         machine=machine(),
-        versions={name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
+        versions=versions(),
         conditions=tuple(condition.name for condition in conditions()),
-        settings=len(chosen),
-        segments=len(found),
-        spreads=spreads_of(found),
+        spreads=tuple(sorted(spreads, key=lambda s: (s.dtype, s.optimizer, s.codec, KINDS.index(s.kind)))),
     )
     write_whole(out, calibration_bytes(calibration))
     if json:
         show_json(msgspec.to_builtins(calibration))
     else:
         line("\n".join(table(calibration.spreads)))
-        line(f"{len(found)} honest segments in {time.monotonic() - begun_s:.0f} s; tolerances in {out}")
+        line(f"{calibration.segments} honest segments, {time.monotonic() - begun_s:.0f} s; tolerances in {out}")
 
 
-def drawn(run_class: tuple[str, str, str], number: int, model: str | None, stages: int, seed: int) -> list[Setting]:
-    """The settings of one class: small runs, and the model that was named."""
+def named_class(text: str) -> Class:
+    """The class of this name. Raises ConfigError when there is none."""
+    names = {"/".join(run_class): run_class for run_class in classes()}
+    if text not in names:
+        raise ConfigError(f"expected --only of {', '.join(names)}, found {text!r}; choose one of these")
+    return names[text]
+
+
+def kept(out: Path, only: str | None) -> tuple[Spread, ...]:
+    """What the file has of other classes. Raises ConfigError when another machine, or other libraries, measured it."""
+    if only is None or not out.exists():
+        return ()
+    before = read_calibration(out)
+    if (before.machine, before.versions) != (machine(), versions()):
+        raise ConfigError(f"expected a calibration of this machine in {out}, found another's; choose another --out")
+    return tuple(s for s in before.spreads if (s.dtype, s.optimizer, s.codec) != named_class(only))
+
+
+def versions() -> dict[str, str]:
+    """Of what computes here."""
+    return {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()}
+
+
+def drawn(run_class: Class, number: int, model: str | None, stages: int, seed: int) -> list[Setting]:
+    """The settings of one class: small runs, and the model that was named, from several seeds."""
     dtype, optimizer, codec = run_class
     small = drawn_settings(number, dtype=dtype, optimizer=optimizer, codec=codec, seed=seed)
-    return small if model is None else [*small, setting_of(_of_model(small[0].run, model, stages))]
+    if model is None:
+        return small
+    run = _of_model(small[0].run, model, stages)
+    return [*small, *(setting_of(msgspec.structs.replace(run, seed=run.seed + n)) for n in range(MODEL_SEEDS))]
 
 
 def _of_model(run: RunConfig, model: str, stages: int) -> RunConfig:
@@ -94,7 +125,7 @@ def _of_model(run: RunConfig, model: str, stages: int) -> RunConfig:
     return msgspec.structs.replace(run, model=config, stages=stages, data=data, train=train, pay=pay)
 
 
-def measured(chosen: Sequence[Setting], seed: int) -> Iterator[Found]:
+def measured(chosen: Sequence[Setting], seed: int) -> Iterator[Distances]:
     """The honest segments of the settings, with a line of progress now and then."""
     said_s = time.monotonic()
 
@@ -106,7 +137,7 @@ def measured(chosen: Sequence[Setting], seed: int) -> Iterator[Found]:
 
     note(f"measuring {len(chosen)} runs under {len(conditions())} conditions")
     for segment in honest_segments(chosen, conditions(), seed=seed, progress=progress):
-        yield segment.run_class, segment.distances
+        yield segment.distances
 
 
 def machine() -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from subnet.audit.tolerance import Class
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.edges.data import measure_corpus
@@ -60,7 +61,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 class HonestSegment(msgspec.Struct, frozen=True, kw_only=True):
     """One honest segment, audited: by kind of comparison the largest distance."""
 
-    run_class: tuple[str, str, str]  # dtype, optimizer, codec
+    run_class: Class
     miner: str
     auditor: str
     stage: int

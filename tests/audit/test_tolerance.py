@@ -33,9 +33,7 @@ def calibration(**distances: float) -> Calibration:
         machine={},
         versions={},
         conditions=(),
-        settings=1,
-        segments=100,
-        spreads=spreads_of([(CLASS, distances)] * 100),
+        spreads=spreads_of(CLASS, [distances] * 100, settings=3),
     )
 
 
@@ -56,7 +54,7 @@ def test_the_factor_leaves_honest_work_room_and_a_deviation_none():
 
 @given(st.lists(st.floats(1e-8, 1e-2), min_size=1, max_size=50))
 def test_no_segment_that_was_measured_exceeds_the_tolerance(values):
-    (spread,) = spreads_of([(CLASS, {"delta": value}) for value in values])
+    (spread,) = spreads_of(CLASS, [{"delta": value} for value in values], settings=1)
     assert (spread.count, max(values) <= spread.tolerance) == (len(values), True)
     assert spread.q50 <= spread.q99 * 1.01 <= spread.q999 * 1.03 <= spread.max * 1.05
 

@@ -1,17 +1,23 @@
 """The command around a calibration: which runs it measures, and how it says what came out."""
 
 import platform
+from pathlib import Path
 
-from subnet.audit.tolerance import classes, spreads_of
-from subnet.cli.calibrate import drawn, machine, table
+import msgspec
+import pytest
+
+from subnet.audit.tolerance import KINDS, classes, spreads_of
+from subnet.cli.calibrate import MODEL_SEEDS, drawn, kept, machine, named_class, table, versions
 from subnet.edges.presets import RunOptions
+from subnet.edges.tolerances import calibration_bytes, read_calibration
+from subnet.errors import ConfigError
 
 
 def test_every_class_is_measured_on_its_own_runs_and_on_the_model_that_is_named():
     for run_class in classes():
         settings = drawn(run_class, 3, "nano", 2, seed=1)
         found = {(s.run.train.dtype, s.run.train.optimizer, s.run.lanes.codec) for s in settings}
-        assert (len(settings), found) == (4, {run_class})
+        assert (len(settings), found) == (3 + MODEL_SEEDS, {run_class})
     named, small = settings[-1].run, settings[0].run
     assert (named.model.values["hidden_size"], named.stages, named.data.sequence_tokens) == (32, 2, 32)
     assert named.train.lr == RunOptions().lr
@@ -23,7 +29,7 @@ def test_without_a_model_only_small_runs_are_measured():
 
 
 def test_what_came_out_is_a_line_for_each_class_and_kind():
-    spreads = spreads_of([(("float32", "adamw", "none"), {"delta": 2e-6, "loss": 1e-7})] * 5)
+    spreads = spreads_of(("float32", "adamw", "none"), [{"delta": 2e-6, "loss": 1e-7}] * 5, settings=1)
     lines = list(table(spreads))
     assert len(lines) == 3
     assert lines[0].split() == ["class", "kind", "segments", "median", "99.9", "%", "largest", "tolerance"]
@@ -33,3 +39,24 @@ def test_what_came_out_is_a_line_for_each_class_and_kind():
 def test_the_machine_is_named():
     assert machine()["system"] == platform.system()
     assert all(machine().values())
+
+
+def test_a_class_is_measured_alone_and_the_others_are_kept(tmp_path: Path):
+    """From the same machine and libraries only."""
+    packaged = read_calibration()
+    here = msgspec.structs.replace(packaged, machine=machine(), versions=versions())
+    path = tmp_path / "tolerances.json"
+    assert kept(path, "float32/adamw/none") == ()
+    path.write_bytes(calibration_bytes(here))
+    others = kept(path, "float32/adamw/none")
+    assert kept(path, None) == ()
+    assert len(others) == len(packaged.spreads) - len(KINDS)
+    assert ("float32", "adamw", "none") not in {(s.dtype, s.optimizer, s.codec) for s in others}
+    path.write_bytes(calibration_bytes(msgspec.structs.replace(here, versions={"torch": "1.0"})))
+    with pytest.raises(ConfigError, match="expected a calibration of this machine .*, found another's"):
+        kept(path, "float32/adamw/none")
+
+
+def test_a_class_that_does_not_exist_is_refused():
+    with pytest.raises(ConfigError, match="expected --only of float32/adamw/none, .*, found 'float16'; choose one"):
+        named_class("float16")
