@@ -57,7 +57,7 @@ async def run_orchestrator(
     ledger = SqlLedger(options.ledger_url or f"sqlite:///{ledger_path(config.data_dir)}")
     try:
         await reach_chain(chain, stopping=running.stopping)
-        await require_registered(chain, config)
+        await require_registered(chain, config, stopping=running.stopping)
         node = Orchestrator(
             chain,
             ledger,

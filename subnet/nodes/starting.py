@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from subnet.config import RunConfig
 from subnet.errors import ConfigError, UnreachableError
@@ -20,10 +21,12 @@ from subnet.nodes.client import RunClient
 from template.auth import FORWARDED_AGE_S
 from template.chain import Chain
 from template.config import NeuronConfig
-from template.errors import NotRegistered
+from template.errors import ChainUnreachable, NotRegistered
 from template.nonces import FileNonceStore
 from template.sdk import HotkeySigner, HotkeyVerifier, SdkChain, Wallet, load_wallet
 from template.web_client import HttpTransport
+
+T = TypeVar("T")
 
 log = logging.getLogger("strata.start")
 
@@ -60,11 +63,11 @@ async def joined(config: NeuronConfig, *, stopping: asyncio.Event, registered: b
     try:
         await reach_chain(chain, stopping=stopping)
         if registered:
-            await require_registered(chain, config)
+            await require_registered(chain, config, stopping=stopping)
         hotkey, peer = await find_orchestrator(chain, config, stopping=stopping)
         client = RunClient(transport, peer, hotkey, signer=signer, verifier=verifier)
         run = await ask_for_run(client, stopping=stopping)
-        await check_record(chain, hotkey, run)
+        await check_record(chain, hotkey, run, stopping=stopping)
         forwarded = HotkeyVerifier(signer.hotkey, nonces, max_age_s=FORWARDED_AGE_S)
         yield Joined(config=config, chain=chain, client=client, run=run, verifier=verifier, forwarded=forwarded)
     finally:
@@ -97,9 +100,20 @@ async def reach_chain(chain: Chain, *, stopping: asyncio.Event) -> None:
         stop.cancel()
 
 
-async def require_registered(chain: Chain, config: NeuronConfig) -> None:
+async def read_chain(chain: Chain, read: Callable[[], Awaitable[T]], *, stopping: asyncio.Event) -> T:
+    """What a read gives; an outage in the middle is waited for as at the start. Raises what `reach_chain` raises."""
+    while True:
+        try:
+            return await read()
+        except ChainUnreachable as error:
+            log.info("waiting for=chain reason=%r", str(error))
+            await reach_chain(chain, stopping=stopping)
+            await asyncio.sleep(0)  # so that whoever waits for this can end it
+
+
+async def require_registered(chain: Chain, config: NeuronConfig, *, stopping: asyncio.Event) -> None:
     """Raise NotRegistered, with the command that registers, when the hotkey has no uid; say that nobody is paid yet."""
-    view = await chain.view()
+    view = await read_chain(chain, chain.view, stopping=stopping)
     if not view.started:
         log.warning(
             "subnet=%d not started: nobody is paid before its owner does that (btcli sudo start --netuid %d)",
@@ -117,7 +131,7 @@ async def find_orchestrator(chain: Chain, config: NeuronConfig, *, stopping: asy
     """The orchestrator's hotkey and announced address; waits, saying so, until it has announced one."""
     end_s, said = time.monotonic() + PATIENCE_S, False
     while not stopping.is_set():
-        view = await chain.view()
+        view = await read_chain(chain, chain.view, stopping=stopping)
         hotkey = config.orchestrator or view.owner_hotkey
         neuron = view.neuron(hotkey)
         if neuron is not None and neuron.endpoint:
@@ -155,9 +169,9 @@ async def ask_for_run(client: RunClient, *, stopping: asyncio.Event) -> RunConfi
     raise asyncio.CancelledError  # told to stop: that is no fault
 
 
-async def check_record(chain: Chain, hotkey: str, run: RunConfig) -> None:
+async def check_record(chain: Chain, hotkey: str, run: RunConfig, *, stopping: asyncio.Event) -> None:
     """Refuse a run that the orchestrator's record on the chain contradicts. No record yet is no contradiction."""
-    record = await chain.read_commit(hotkey)
+    record = await read_chain(chain, lambda: chain.read_commit(hotkey), stopping=stopping)
     if record is None:
         return
     claimed = read_record(record.data)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from subnet.nodes.starting import reach_chain, require_registered
+from subnet.nodes.starting import find_orchestrator, reach_chain, require_registered
 from template.config import NeuronConfig
 from template.errors import ChainUnreachable, NotRegistered
 from template.fake.chain import FakeChain, FakeNetwork, FakeRules
 from template.fake.keys import fake_address
+from template.values import ChainView
 
 
 class Away(FakeChain):
@@ -57,10 +58,40 @@ async def test_who_may_work_is_checked_and_a_subnet_that_pays_nobody_is_named(
     chain = FakeChain(network, fake_address("hot"), fake_address("cold"))
     config = NeuronConfig(data_dir=tmp_path, network="local")
     with pytest.raises(NotRegistered, match="run strata register --network local"):
-        await require_registered(chain, config)
+        await require_registered(chain, config, stopping=asyncio.Event())
     network.add(chain.hotkey, fake_address("cold"))
     with caplog.at_level(logging.WARNING, "strata.start"):
         caplog.clear()
-        await require_registered(chain, config)
+        await require_registered(chain, config, stopping=asyncio.Event())
     said = "subnet=1 not started: nobody is paid before its owner does that (btcli sudo start --netuid 1)"
     assert caplog.messages == ([] if started else [said])
+
+
+class Cut(FakeChain):
+    """Gone for the next few views; a wait for a block outlives that, or not."""
+
+    def __init__(self, network: FakeNetwork, *, cuts: int, lasting: bool = False) -> None:
+        super().__init__(network, fake_address("hot"), fake_address("cold"))
+        self.cuts, self._lasting = cuts, lasting
+
+    async def view(self, block: int | None = None) -> ChainView:
+        if self.cuts:
+            self.cuts -= 1
+            raise ChainUnreachable("gone")
+        return await super().view(block)
+
+    async def wait_for_block(self, number: int) -> int:
+        if self._lasting:
+            raise ChainUnreachable("gone for ten minutes")
+        return await super().wait_for_block(number)
+
+
+async def test_an_outage_while_the_orchestrator_is_looked_for_is_waited_for(tmp_path: Path) -> None:
+    network = FakeNetwork()
+    network.add(network.owner_hotkey, network.owner_coldkey)
+    await FakeChain(network, network.owner_hotkey, network.owner_coldkey).publish_endpoint("198.18.0.1", 8080)
+    config, chain = NeuronConfig(data_dir=tmp_path, network="local"), Cut(network, cuts=3)
+    found = await find_orchestrator(chain, config, stopping=asyncio.Event())
+    assert found == (network.owner_hotkey, "198.18.0.1:8080") and chain.cuts == 0
+    with pytest.raises(ChainUnreachable, match="for ten minutes"):
+        await find_orchestrator(Cut(network, cuts=1, lasting=True), config, stopping=asyncio.Event())
