@@ -68,7 +68,9 @@ def check_vector(weights: Mapping[Uid, float]) -> None:
         raise ChainRefused("expected a positive weight, found none; set weights once somebody has a score")
 
 
-def check_weights(view: ChainView, hotkey: Hotkey, weights: Mapping[Uid, float], *, keys: tuple[int, int]) -> None:
+def check_weights(
+    view: ChainView, hotkey: Hotkey, weights: Mapping[Uid, float], *, keys: tuple[int, int], least_stake_rao: int
+) -> None:
     """Raise what the chain would say of weights from this hotkey; `keys` are its version key and the least required."""
     mine, (own_key, least_key) = view.neuron(hotkey), keys
     check_vector(weights)
@@ -76,6 +78,11 @@ def check_weights(view: ChainView, hotkey: Hotkey, weights: Mapping[Uid, float],
         raise NotRegistered(
             f"expected hotkey {hotkey} on subnet {view.netuid}, found it unregistered at block {view.block}; register "
             "the hotkey on this subnet first (`strata register`)"
+        )
+    if mine.stake_rao < least_stake_rao and hotkey != view.owner_hotkey:
+        raise NotPermitted(
+            f"expected a stake of at least {tao_text(least_stake_rao)} on {hotkey} to set weights, found "
+            f"{tao_text(mine.stake_rao)} on subnet {view.netuid}; stake more on it (`btcli stake add`)"
         )
     if own_key < least_key:
         raise UpdateNeeded(

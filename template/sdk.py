@@ -179,8 +179,7 @@ class SdkChain:
         return int(price.rao)
 
     async def register(self, *, limit_rao: int | None = None) -> Uid:
-        known = await self._uid()
-        if known is not None:
+        if (known := await self._uid()) is not None:
             return known
         price_rao = await self.burn_rao()
         check_price(price_rao, limit_rao)
@@ -253,7 +252,9 @@ class SdkChain:
     async def set_weights(self, weights: Mapping[Uid, float]) -> Submitted:
         # The SDK does not look at these: a commitment would land all the same, and its reveal fail unseen.
         required = await self._query("read the version key", ITEMS.WeightsVersionKey)
-        check_weights(await self.view(), self.hotkey, weights, keys=(self._version_key, int(required or 0)))
+        least = int(await self._query("read the least stake", ITEMS.StakeThreshold, whole_chain=True) or 0)
+        keys = (self._version_key, int(required or 0))
+        check_weights(await self.view(), self.hotkey, weights, keys=keys, least_stake_rao=least)
         intent = bt.SetWeights(netuid=self._netuid, weights=dict(weights), version_key=self._version_key)
 
         async def landed(start: int) -> bool:
@@ -285,11 +286,11 @@ class SdkChain:
     async def close(self) -> None:
         await self._sessions.close()
 
-    async def _query(self, doing: str, item: bt.storage.Item, *keys: object) -> Any:
-        """One storage item of this subnet, at the latest finalised block."""
+    async def _query(self, doing: str, item: bt.storage.Item, *keys: object, whole_chain: bool = False) -> Any:
+        """One storage item of this subnet, or of the whole chain, at the latest finalised block."""
 
         async def read(session: _Session) -> Any:
-            return await (await session.at_finalised()).query(item, [self._netuid, *keys])
+            return await (await session.at_finalised()).query(item, [*keys] if whole_chain else [self._netuid, *keys])
 
         return await self._sessions.read(doing, read)
 

@@ -42,6 +42,7 @@ class FakeRules:
     weights_rate_limit_blocks: int = 10
     serving_rate_limit_blocks: int = 1
     weights_version_key: int = 0
+    stake_threshold_rao: int = 0
     started: bool = True
     burn_rao: int = RAO_PER_TAO // 10
     emission_rao: int = RAO_PER_TAO
@@ -274,7 +275,8 @@ class FakeChain:
     async def set_weights(self, weights: Mapping[Uid, float]) -> Submitted:
         neuron, network = self._seat(), self._network
         keys = (self._version_key, network.rules.weights_version_key)
-        check_weights(network.view(network.number), self._hotkey, weights, keys=keys)
+        least_rao = network.rules.stake_threshold_rao
+        check_weights(network.view(network.number), self._hotkey, weights, keys=keys, least_stake_rao=least_rao)
         top = max(weights.values(), default=0.0)
         if top <= 0 or any(not 0 <= uid < len(network.neurons) for uid in weights):
             raise ChainRefused("expected a positive weight and known uids; set weights for registered uids")

@@ -443,3 +443,23 @@ async def test_reads_go_on_across_forks_of_blocks_that_are_not_final(lab: Lab, c
     lab.ask("dev_resume")
     await chain.set_weights({6: 1.0})
     assert (await chain.weights())[6] == {6: 1.0}
+
+
+@pytest.mark.parametrize("commit_reveal", [False, True])
+async def test_too_little_stake_is_said_before_weights_are_sent(
+    lab: Lab, connect: Connect, commit_reveal: bool
+) -> None:
+    """A commitment takes no look at the stake; its reveal would then fail unseen."""
+    who = {"owner": [lab.owner], "validator": lab.validators, "rich": lab.rich}
+    for tao, refused in ((10**6, True), (1.0, False)):
+        rules = {"stake_threshold_tao": float(tao), "weights_rate_limit": 0, "commit_reveal": commit_reveal}
+        node = ChainThread(genesis_of(who, **rules))
+        chain = connect(node.url, lab.validators[0])
+        if refused:
+            with pytest.raises(NotPermitted, match=r"a stake of at least 1000000 on .*found \d.*btcli stake add"):
+                await chain.set_weights({2: 1.0})
+            assert await chain.pending_weights() == ()
+        else:
+            assert ((await chain.set_weights({2: 1.0})).reveal_round is not None) == commit_reveal
+        await chain.close()
+        await asyncio.to_thread(node.stop)
