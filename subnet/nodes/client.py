@@ -6,7 +6,7 @@ between a node and the orchestrator is started here, by the node. Decides nothin
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -14,8 +14,10 @@ import msgspec
 from subnet.canonical import canonical, digest, parse
 from subnet.config import RunConfig
 from subnet.edges.blobs import check_blob
+from subnet.edges.partial import Partial
 from subnet.errors import EvidenceError, MessageError, UnreachableError
 from subnet.ledger.events import Event
+from subnet.nodes.download import Source, Tally, Wanted, download_state
 from subnet.wire.messages import Head, Message, Position, Signed, check_signed, make_signed
 from template.auth import Signer, Verifier
 from template.errors import ClockSkew, PeerRefused, TransportError
@@ -36,6 +38,7 @@ FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 3.0
 PATIENCE_S = 120.0
 REQUEST_S = 20.0
+STILL_S = 10.0  # a download that stands still for so long is begun again where it stopped
 LATE_TRIES = 3
 """A request that is refused as too old may have been held up; with a wrong clock the next ones are refused too."""
 
@@ -63,6 +66,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     events: tuple[Event, ...]
     peers: dict[str, str]
     tainted: bool = False  # whether its last state goes back to a segment of which a fail is upheld
+    holders: dict[str, str] = {}  # addresses of those who may have the public states of its manifests
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,6 +86,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     events: tuple[Event, ...]  # the manifests, the current round and what is still to be done in it
     peers: dict[str, str]
     tainted: bool = False  # as in `Orders`
+    holders: dict[str, str] = {}
 
 
 def understood(body: bytes, kind: type[T]) -> T:
@@ -128,6 +133,7 @@ class RunClient:
         self.orchestrator = orchestrator
         self.signer = signer
         self.verifier = verifier
+        self.tally = Tally()  # of those who send states
         self.avoid_until_s: dict[str, float] = {}  # addresses of miners that could not be connected to
 
     async def facts(self, *, patience_s: float = PATIENCE_S) -> RunConfig:
@@ -217,7 +223,16 @@ class RunClient:
 
     async def get(self, name: str, *, limit_bytes: int) -> bytes:
         """Bytes from the run's store, verified."""
-        return await fetch_blob(self.transport, self.peer, f"/v1/blobs/{name}", name, limit_bytes=limit_bytes)
+        return await fetch_blob(self.transport, self.peer, name, limit_bytes=limit_bytes)
+
+    async def state(
+        self, root: str, size_bytes: int, *, others: Mapping[str, str] | None = None, partial: Partial | None = None
+    ) -> bytes:
+        """A state by its root, chunk by chunk, from the run's store and from `others`, hotkeys with their addresses."""
+        held_by = [Source(name=hotkey, peer=address) for hotkey, address in (others or {}).items() if address]
+        sources = [Source(name=self.orchestrator, peer=self.peer), *held_by]
+        wanted = Wanted(root=root, size_bytes=size_bytes, partial=partial)
+        return await download_state(self.transport, sources, wanted, tally=self.tally)
 
     def _spoken(self, signed: Signed, kind: type[T]) -> T:
         if signed.hotkey != self.orchestrator:
@@ -228,16 +243,26 @@ class RunClient:
 
 
 async def fetch_blob(
-    transport: Transport, peer: str, target: str, name: str, *, limit_bytes: int, patience_s: float = 30.0
+    transport: Transport, peer: str, name: str, *, limit_bytes: int, patience_s: float = 30.0
 ) -> bytes:
     """Download bytes and check them against their name. Raises TransportError kinds, or EvidenceError."""
+    data = bytearray()
 
-    async def ask() -> bytes:
-        parts = [part async for part in transport.download(peer, target, limit_bytes=limit_bytes)]
-        return b"".join(parts)
+    async def ask() -> None:
+        await fetch_rest(transport, peer, name, data, limit_bytes=limit_bytes)
 
-    data = await retried(ask, what=f"{peer} to send {name[:12]}", patience_s=patience_s)
+    await retried(ask, what=f"{peer} to send {name[:12]}", patience_s=patience_s)
     if not data:
         raise EvidenceError(f"expected the bytes of {name[:12]} from {peer}, found none; ask another source")
     check_blob(name, data)
-    return data
+    return bytes(data)
+
+
+async def fetch_rest(transport: Transport, peer: str, name: str, data: bytearray, *, limit_bytes: int) -> None:
+    """Append to `data` what is missing of a blob; what came before a fault stays in it. Raises TransportError kinds."""
+    target, left_bytes = f"/v1/blobs/{name}", limit_bytes - len(data)
+    if data:
+        target += f"?start={len(data)}&length={left_bytes}"
+    if left_bytes or not data:
+        async for part in transport.download(peer, target, limit_bytes=left_bytes, timeout_s=STILL_S):
+            data += part

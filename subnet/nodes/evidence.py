@@ -149,7 +149,7 @@ class NetworkSource:
 
     async def public(self, root: str, size_bytes: int) -> bytes | None:
         """A public state, from the run's store."""
-        return await self._got(lambda: self.client.get(root, limit_bytes=size_bytes))
+        return await self._got(lambda: self.client.state(root, size_bytes))
 
     async def blob(self, holder: str, name: str, size_bytes: int) -> bytes | None:
         """From its holder, else from the store, where an accuser or a miner that left may have put it."""

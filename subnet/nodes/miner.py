@@ -21,6 +21,7 @@ from subnet.cheats.base import Cheat
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.edges.blobs import BlobStore
+from subnet.edges.partial import Partial
 from subnet.errors import MessageError, UnreachableError
 from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, RoundBegin, RoundClose, Said
 from subnet.nodes.client import Brief, RunClient
@@ -71,6 +72,7 @@ class Miner:
     from_round: int = 0
     manifests: dict[int, Manifest] = field(default_factory=dict)
     peers: dict[str, str] = field(default_factory=dict)
+    holders: dict[str, str] = field(default_factory=dict)  # who else has our stage's public states
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     worked_s: float = field(default_factory=time.time)
     told: Told = field(default_factory=Told)
@@ -102,6 +104,7 @@ class Miner:
         """Join and follow orders until told to stop; then leave."""
         brief = await self._join()
         self.peers.update(brief.peers)
+        self.holders = brief.holders
         queue: asyncio.Queue[Event] = asyncio.Queue()
         for event in brief.events:
             queue.put_nowait(event)
@@ -152,6 +155,7 @@ class Miner:
             orders = await self.client.orders(following, wait_s=POLL_S)
             self.readiness.went_well("an answer of the orchestrator")
             self.peers.update(orders.peers)
+            self.holders = orders.holders or self.holders
             self.tainted = orders.tainted
             for event in orders.events:
                 queue.put_nowait(event)
@@ -225,7 +229,10 @@ class Miner:
             own = await self.compute(initial_public, self.run, self.custody.stage)
             data = own if merkle_root(own) == public.root else b""
         if not data:
-            data = await self.client.get(public.root, limit_bytes=public.state_bytes)
+            partial = Partial(self.folder / "partial", public.root)
+            data = await self.client.state(public.root, public.state_bytes, others=self.holders, partial=partial)
+            self.retention.keep(number, public.root, data)
+            partial.drop()
         self.retention.keep(number, public.root, data)
         self.custody.take_public(number, data)
 

@@ -40,6 +40,7 @@ def routes(miner: "Miner") -> list[Route]:
         Route(method="POST", path="/v1/deliver", handler=doors.deliver),
         Route(method="GET", path="/v1/blobs/{name}", handler=doors.blob, signed=False),
         Route(method="GET", path="/v1/states/{name}/chunks/{index}", handler=doors.chunk, signed=False),
+        Route(method="GET", path="/v1/states/{name}/leaves", handler=doors.leaves, signed=False),
         Route(method="GET", path="/healthz", handler=doors.health, signed=False),
         ready_route(miner.readiness),
     ]
@@ -113,6 +114,14 @@ class _Doors:
         proof = tuple(chunk_proof(self._leaves(name, data), int(index)))
         reply = ChunkReply(length_bytes=len(data), proof=proof, data=bytes(data[start:end]))
         return Reply(body=canonical(reply), content_type="application/json")
+
+    async def leaves(self, request: Incoming) -> Reply:
+        """The hashes of a state's chunks, which its root proves."""
+        name = request.path["name"]
+        data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
+        if data is None:
+            raise BlobMissing(f"expected a state {name[:16]}, found none; check the root")
+        return Reply(body=b"".join(self._leaves(name, data)))
 
     def _leaves(self, root: str, data: bytes) -> list[bytes]:
         """The chunk hashes of a state, remembered: an audit asks for many chunks of the same one."""

@@ -4,6 +4,7 @@ Every route that changes something is signed, and is refused before its body is 
 it may not pass. Decides nothing; see `subnet.scheduler`.
 """
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 
@@ -31,6 +32,7 @@ from subnet.model.cost import parameters, spans
 from subnet.nodes.client import ROUTES, Brief, LedgerPage, Orders, RunFacts
 from subnet.nodes.orchestrator import Orchestrator
 from subnet.nodes.rates import ALLOWED, Rates
+from subnet.wire.merkle import merkle_leaves
 from subnet.wire.messages import (
     KINDS,
     WIRE_VERSION,
@@ -53,6 +55,7 @@ PAGE_BYTES = 8 << 20  # clients refuse answers that are much larger
 LOOK_AGAIN_S = 1.0
 LONGEST_WAIT_S = 10.0
 FLOAT_BYTES = 4
+REMEMBERED_STATES = 64  # of which the hashes of the chunks are kept at hand
 
 REFUSALS: Refusals = {
     MessageError: (400, "malformed"),
@@ -80,6 +83,7 @@ def routes(node: Orchestrator) -> list[Route]:
         Route(method="GET", path="/v1/brief", handler=doors.brief),
         Route(method="GET", path="/v1/blobs/{name}", handler=doors.get_blob, signed=False),
         Route(method="PUT", path="/v1/blobs/{name}", handler=doors.put_blob),
+        Route(method="GET", path="/v1/states/{name}/leaves", handler=doors.get_leaves, signed=False),
     ]
 
 
@@ -90,6 +94,7 @@ class _Doors:
         self._node = node
         self._rates = Rates()
         self._looked_s = -LOOK_AGAIN_S
+        self._leaves: dict[str, bytes] = {}
 
     async def config(self, request: Incoming) -> Reply:
         state = self._node.state
@@ -162,8 +167,15 @@ class _Doors:
             first = self._node.state.count
             await self._node.news(left_s)
         state = self._node.state
-        tainted = state.members[caller].tainted
-        return _json(Orders(following=state.count, events=events, peers=self._peers(events), tainted=tainted))
+        return _json(
+            Orders(
+                following=state.count,
+                events=events,
+                peers=self._peers(events),
+                tainted=state.members[caller].tainted,
+                holders=self._holders(events, caller),
+            )
+        )
 
     async def brief(self, request: Incoming) -> Reply:
         """Where the caller stands, and the orders of this round that it may still have to follow."""
@@ -186,6 +198,7 @@ class _Doors:
                 events=events,
                 peers=self._peers(events),
                 tainted=member.tainted,
+                holders=self._holders(events, caller),
             )
         )
 
@@ -219,10 +232,36 @@ class _Doors:
         members = self._node.state.members
         return {hotkey: members[hotkey].address for plan in plans for hotkey in plan.path}
 
+    def _holders(self, events: tuple[Event, ...], caller: str) -> dict[str, str]:
+        """Who else may have the public states that these events name: the replicas of the caller's stage."""
+        if not any(isinstance(event.body, Manifest) for event in events):
+            return {}
+        members = self._node.state.members
+        stage = members[caller].stage
+        return {
+            hotkey: member.address
+            for hotkey, member in members.items()
+            if hotkey != caller and member.active and member.stage == stage is not None and member.address
+        }
+
     async def get_blob(self, request: Incoming) -> Reply:
-        """A blob as it lies in the store; whoever asked checks it against the name."""
+        """A blob as it lies in the store, or `length` bytes from `start` on; whoever asked checks it by the name."""
         store, name = self._node.store, request.path["name"]
-        return Reply(body=store.get_range(name, 0, store.size(name)))
+        size_bytes = store.size(name)
+        if "start" not in request.query:
+            return Reply(body=store.get_range(name, 0, size_bytes))
+        start = whole(request, "start", limit=size_bytes)
+        return Reply(body=store.get_range(name, start, whole(request, "length", limit=size_bytes)))
+
+    async def get_leaves(self, request: Incoming) -> Reply:
+        """The hashes of a state's chunks, which its root proves: by them each chunk of a range can be checked."""
+        store, name = self._node.store, request.path["name"]
+        if name not in self._leaves:
+            data = store.get_range(name, 0, store.size(name))
+            self._leaves[name] = b"".join(await asyncio.to_thread(merkle_leaves, data))
+            while len(self._leaves) > REMEMBERED_STATES:
+                del self._leaves[next(iter(self._leaves))]
+        return Reply(body=self._leaves[name])
 
     async def put_blob(self, request: Incoming) -> Reply:
         """Take a contribution from who committed it, a public state from the publisher, evidence from an accuser."""

@@ -119,7 +119,7 @@ class Publisher:
     async def _public(self, round_number: int, stage: int) -> bytes:
         public = self.follower.state.manifests[round_number].stages[stage]
         if not self.blobs.has(public.root):
-            self.blobs.put_named(public.root, await self.client.get(public.root, limit_bytes=public.state_bytes))
+            self.blobs.put_named(public.root, await self.client.state(public.root, public.state_bytes))
         return self.blobs.get(public.root)
 
     async def _publish(self, round_number: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from subnet.edges.blobs import check_blob
 from subnet.errors import EvidenceError
-from subnet.nodes.client import RunClient, retried
+from subnet.nodes.client import RunClient, fetch_rest, retried
 from subnet.wire.letter import make_letter, pack, send_target
 from template.errors import BodyTooLarge, ClockSkew, PeerUnreachable
 from template.inward import Inward
@@ -82,29 +82,28 @@ class Reach:
 
     async def by_letter(self, peer: Peer, name: str, *, limit_bytes: int) -> bytes:
         """A blob through the relay alone, once, verified: so that the relay sees what the peer answers."""
-        return _verified(await self._in_pieces(peer, name, limit_bytes), name, peer)
+        data = bytearray()
+        await self._in_pieces(peer, name, data, limit_bytes)
+        return _verified(data, name, peer)
 
     async def blob(self, peer: Peer, name: str, *, limit_bytes: int, patience_s: float) -> bytes:
         """A blob by digest or root, verified. Raises TransportError kinds, UnreachableError, or EvidenceError."""
 
-        async def attempt() -> bytes:
+        data = bytearray()  # grows from one attempt to the next
+
+        async def attempt() -> None:
             if self.directly(peer):
                 try:
-                    return await self._whole(peer.address, name, limit_bytes)
+                    return await fetch_rest(self._client.transport, peer.address, name, data, limit_bytes=limit_bytes)
                 except PeerUnreachable as error:
                     self._avoid(peer, error)
-            return await self._in_pieces(peer, name, limit_bytes)
+            await self._in_pieces(peer, name, data, limit_bytes)
 
-        data = await retried(attempt, what=f"{peer.hotkey} to send {name[:12]}", patience_s=patience_s)
+        await retried(attempt, what=f"{peer.hotkey} to send {name[:12]}", patience_s=patience_s)
         return _verified(data, name, peer)
 
-    async def _whole(self, address: str, name: str, limit_bytes: int) -> bytes:
-        download = self._client.transport.download(address, f"/v1/blobs/{name}", limit_bytes=limit_bytes)
-        return b"".join([part async for part in download])
-
-    async def _in_pieces(self, peer: Peer, name: str, limit_bytes: int) -> bytes:
+    async def _in_pieces(self, peer: Peer, name: str, data: bytearray, limit_bytes: int) -> None:
         """By one letter after the other, so that no relay has to hold a whole state."""
-        data = bytearray()
         while len(data) < limit_bytes:
             length = min(self._piece_bytes, limit_bytes - len(data))
             target = f"/v1/blobs/{name}?start={len(data)}&length={length}"
@@ -112,7 +111,6 @@ class Reach:
             data += piece.body
             if len(piece.body) != length:
                 break
-        return bytes(data)
 
     async def _by_letter(self, peer: Peer, request: Inward, *, answer_bytes: int) -> Response:
         """Have the orchestrator's relay carry a request to the peer and its answer back."""
@@ -139,11 +137,11 @@ class Reach:
         self._client.avoid_until_s[peer.address] = asyncio.get_running_loop().time() + AVOID_S
 
 
-def _verified(data: bytes, name: str, peer: Peer) -> bytes:
+def _verified(data: bytearray, name: str, peer: Peer) -> bytes:
     if not data:
         raise EvidenceError(f"expected the bytes of {name[:12]} from {peer.hotkey}, found none; ask another source")
     check_blob(name, data)
-    return data
+    return bytes(data)
 
 
 def _get(target: str) -> Inward:

@@ -1,5 +1,6 @@
 """Custody in a network at work: a miner that failed once starts afresh from public parameters, and is paid again."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,27 @@ async def test_a_miner_that_failed_once_starts_afresh_and_is_paid_again(tmp_path
         book = books(net.state, now_ms=net.state.time_ms + 10_000, own=None)[key]
         assert book.payable == sum(segment.work for segment in after) > 0
         assert all(manifest.dissenting == () for manifest in net.state.manifests.values())
+
+
+async def test_a_miner_that_lost_its_blobs_gets_its_public_state_from_another_replica(tmp_path: Path) -> None:
+    """The store sends something else; the other replica of the stage has the state, and the run goes on."""
+    run = build_run(RunOptions(model="nano", rounds=3, steps=6, segment_steps=2))
+    async with network(run, load_corpus(run.data), tmp_path, num_miners=4) as net:
+        for number in range(4):
+            net.start_miner(f"miner-{number}")
+        await net.until(lambda: net.state.round == 1 and net.state.phase == "train")
+        key = FakeSigner("miner-0").hotkey
+        stage, round_number = net.state.members[key].stage, net.state.round
+        root = net.state.manifests[round_number].stages[stage].root
+        (holder,) = (h for h, m in net.state.members.items() if m.stage == stage and h != key)
+        await net.kill("miner-0")
+        shutil.rmtree(tmp_path / "miner-0" / "blobs")
+        (stored,) = (tmp_path / "store").glob(f"*/{root}")
+        stored.write_bytes(bytes(stored.stat().st_size))
+        net.peers.down.discard("miner-0:1")
+        again = net.start_miner("miner-0")
+        await net.until(lambda: again.blobs.has(root))
+        tally = again.client.tally
+        assert tally.lied == {net.chain.owner_hotkey: 1} and tally.chunks[holder] > 0
+        assert not list((tmp_path / "miner-0" / "partial").iterdir())
+        await net.until(lambda: net.state.phase == "done")

@@ -11,12 +11,14 @@ from subnet.audit.tensors import frame_bytes, make_frame
 from subnet.canonical import digest, parse
 from subnet.errors import InputError
 from subnet.nodes import miner_routes
+from subnet.nodes.download import Pace, Source, Tally, Wanted, download_state
 from subnet.nodes.inbox import Key, header_of
 from subnet.wire.delivery import line_holds, make_line
 from subnet.wire.merkle import check_chunk, merkle_root
 from subnet.wire.messages import Delivery, Signed, check_signed
 from template.auth import ALLOWED_SKEW_S, MAX_AGE_S
 from template.fake.keys import FakeSigner, FakeVerifier
+from template.fake.transport import FakePeers, FakeTransport
 from template.nonces import FileNonceStore
 from tests.ledger.log import hotkey
 from tests.nodes.asking import Answer, ask
@@ -292,6 +294,20 @@ async def test_a_chunk_of_a_state_comes_with_its_proof(tmp_path: Path) -> None:
     for index in ("4", "-1", "x", "1e3"):
         answer = await ask(served.app, "GET", f"/v1/states/{root}/chunks/{index}")
         assert (answer.status, answer.word) == (404, "not_found")
+
+
+async def test_a_state_is_downloaded_by_ranges_that_its_leaves_prove(tmp_path: Path) -> None:
+    served = served_miner(tmp_path)
+    data = bytes(range(251)) * 1000
+    root = merkle_root(data)
+    served.miner.blobs.put_named(root, data)
+    peers = FakePeers()
+    peers.apps["me:1"] = served.app
+    source, wanted = Source(name="me", peer="me:1"), Wanted(root=root, size_bytes=len(data))
+    transport, pace = FakeTransport(peers, None), Pace(piece_chunks=1)
+    assert await download_state(transport, [source], wanted, tally=Tally(), pace=pace) == data
+    answer = await ask(served.app, "GET", f"/v1/states/{'0' * 64}/leaves")
+    assert (answer.status, answer.word) == (404, "not_found")
 
 
 async def test_the_health_page_says_who_works_on_what(tmp_path: Path) -> None:

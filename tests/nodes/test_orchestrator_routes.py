@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from subnet.canonical import canonical, digest, parse
 from subnet.ledger.events import Said
 from subnet.nodes import orchestrator_routes
-from subnet.nodes.client import ROUTES, Brief
+from subnet.nodes.client import ROUTES, Brief, Orders
+from subnet.wire.merkle import merkle_leaves, merkle_root
 from subnet.wire.messages import Checkpoint, Join, Plan, Position, Signed, check_signed, make_signed, read_signed
 from template.auth import ALLOWED_SKEW_S, MAX_AGE_S
 from template.fake.keys import FakeSigner, FakeVerifier
@@ -450,6 +451,42 @@ async def test_a_brief_tells_of_the_plan_that_was_made_while_the_miner_joined() 
         planned = [read_signed(e.body.signed, Plan) for e in brief.events if isinstance(e.body, Said)]
         lanes = [plan for plan in sim.state.current.plans.values() if hotkey(name) in plan.path]
         assert planned == lanes and all(peer in brief.peers for plan in lanes for peer in plan.path)
+
+
+async def test_a_miner_is_told_who_else_may_have_its_stage_s_public_states() -> None:
+    """Once it has a stage, with the manifests: never itself, nor replicas of other stages."""
+    sim = in_phase("train")
+    run = await served(sim)
+    for name in MINERS:
+        stage = sim.state.members[hotkey(name)].stage
+        holders = {h: m.address for h, m in sim.state.members.items() if m.stage == stage and h != hotkey(name)}
+        assert holders and all(holders.values())
+        for target, kind in (("/v1/brief", Brief), ("/v1/plans?from=0", Orders)):
+            request = Request(method="GET", target=target, body=b"", name=name, receiver=hotkey("owner"))
+            answer = await ask(run.app, "GET", target, headers=request.headers())
+            assert msgspec.json.decode(answer.body, type=kind).holders == holders
+        later = Request(
+            method="GET", target=f"/v1/plans?from={sim.state.count}", body=b"", name=name, receiver=hotkey("owner")
+        )
+        answer = await ask(run.app, "GET", later.target, headers=later.headers())
+        assert msgspec.json.decode(answer.body, type=Orders).holders == {}
+
+
+async def test_the_store_gives_ranges_and_the_leaves_that_prove_them() -> None:
+    run = await served(in_phase("train"))
+    data = bytes(range(251)) * 1000
+    root = merkle_root(data)
+    run.node.store.put_named(root, data)
+    leaves = await ask(run.app, "GET", f"/v1/states/{root}/leaves")
+    assert leaves.status == 200 and leaves.body == b"".join(merkle_leaves(data))
+    part = await ask(run.app, "GET", f"/v1/blobs/{root}?start=70000&length=9")
+    assert part.status == 200 and part.body == data[70000:70009]
+    assert (await ask(run.app, "GET", f"/v1/blobs/{root}?start={len(data)}&length=9")).body == b""
+    for query in ("start=-1&length=1", "start=0", "start=0&length=x", f"start={len(data) + 1}&length=1"):
+        answer = await ask(run.app, "GET", f"/v1/blobs/{root}?{query}")
+        assert (answer.status, answer.word) == (400, "malformed")
+    missing = await ask(run.app, "GET", f"/v1/states/{'0' * 64}/leaves")
+    assert (missing.status, missing.word) == (404, "not_found")
 
 
 async def test_the_public_routes_answer_anybody() -> None:

@@ -68,6 +68,7 @@ async def golden_targets() -> list[str]:
         client.brief(),
         client.put(named("contribution"), b"\0" * 8),
         client.get(named("public"), limit_bytes=8),
+        client.state(named("public"), 8),
         reach.ask(peer, f"/v1/states/{named('state')}/chunks/7"),
         reach.blob(peer, named("frame"), limit_bytes=8, patience_s=1.0),
         reach.blob(Peer(hotkey=MINER, address=""), named("frame"), limit_bytes=8, patience_s=1.0),
@@ -77,6 +78,7 @@ async def golden_targets() -> list[str]:
             await request
     key = (1, 2, 40, "activation")
     recorder.asked += [f"GET {letter.head.target}" for letter in unpack(recorder.bundles[0])]
+    recorder.asked.append(f"GET /v1/states/{named('state')}/leaves")
     recorder.asked += ["GET " + take_target(WAIT_S), "POST " + answer_target(7, 200, b"\0" * 8)]
     recorder.asked.append("POST " + dial_target("203.0.113.7:8091"))
     recorder.asked.append("POST " + miner_routes.deliver_target(RUN_ID, key, named("frame"), 12_365))
@@ -87,7 +89,7 @@ async def test_every_golden_request_target_stands_on_the_page(repository: Path) 
     """Byte for byte: the signature covers the target, so another client must write it in the same way."""
     text = page(repository)
     targets = await golden_targets()
-    assert len(set(targets)) == len(targets) == len(ROUTES) + 14
+    assert len(set(targets)) == len(targets) == len(ROUTES) + 16
     missing = [target for target in targets if f"`{target}`" not in text]
     assert not missing
 
