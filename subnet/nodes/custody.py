@@ -115,7 +115,7 @@ class Custody:
 
 def remembered(folder: Path, run: RunConfig, blobs: BlobStore) -> str:
     """The last committed state of an earlier process in this folder, if its bytes are still there; else empty."""
-    return next((root for name in NOTES if (root := _noted(folder / name, run)) and _has(blobs, root)), "")
+    return next((root for name in NOTES if (root := _noted(folder / name, run)) and holds(blobs, root)), "")
 
 
 def _noted(path: Path, run: RunConfig) -> str:
@@ -128,7 +128,8 @@ def _noted(path: Path, run: RunConfig) -> str:
     return root if isinstance(root, str) else ""
 
 
-def _has(blobs: BlobStore, root: str) -> bool:
+def holds(blobs: BlobStore, root: str) -> bool:
+    """Whether these bytes are in the store; a store that cannot tell, or a name that is none, is a no."""
     try:
         return blobs.has(root)
     except (StoreError, EvidenceError):

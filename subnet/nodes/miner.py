@@ -27,7 +27,7 @@ from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, Round
 from subnet.nodes.client import Brief, RunClient
 from subnet.nodes.clock import now_ms
 from subnet.nodes.closing import Closing
-from subnet.nodes.custody import Custody, initial_public, remembered
+from subnet.nodes.custody import Custody, holds, initial_public, remembered
 from subnet.nodes.inbox import Inbox
 from subnet.nodes.lane import MARGIN_FRAC, LaneStep
 from subnet.nodes.reach import Peer, Reach
@@ -124,7 +124,7 @@ class Miner:
     async def _join(self) -> Brief:
         join = Join(
             **self.names(), hotkey=self.signer.hotkey, address=self.address, memory_bytes=0,
-            root=remembered(self.folder, self.run, self.blobs), time_ms=now_ms(),
+            root=await self._last_root(), time_ms=now_ms(),
         )  # fmt: skip
         await self.client.say(join)
         brief = await self.client.brief()
@@ -141,6 +141,15 @@ class Miner:
             self.address, brief.stage, brief.round, brief.phase, brief.root[:12],
         )  # fmt: skip
         return brief
+
+    async def _last_root(self) -> str:
+        """The last committed state that we still hold: what the log says of us, else our own note. The log comes first,
+        because an earlier process may have ended between the log's answer and its note."""
+        try:
+            logged = (await self.client.brief()).root
+        except PeerRefused:  # no member yet, or none any more
+            logged = ""
+        return logged if logged and holds(self.blobs, logged) else remembered(self.folder, self.run, self.blobs)
 
     async def _leave(self) -> None:
         with contextlib.suppress(UnreachableError):  # then it notices by itself

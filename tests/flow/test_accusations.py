@@ -29,9 +29,10 @@ NAMES = ("validator-0", "validator-1", "validator-2")
 GRACE_S = 1.0
 
 
-def small_run() -> RunConfig:
-    """One round of four steps; every segment is drawn by one of three validators or another (19 in 27 by some)."""
-    run = build_run(RunOptions(model="nano", rounds=1, steps=4, segment_steps=2))
+def small_run(*, steps: int = 16, segment_steps: int = 2) -> RunConfig:
+    """One round of eight segments of each miner. Nobody draws any of a miner's eight with a chance of (8/27)^8, one in
+    17,000; one of three validators draws none of all sixteen with (2/3)^16, one in 650."""
+    run = build_run(RunOptions(model="nano", rounds=1, steps=steps, segment_steps=segment_steps))
     audit = replace(run.audit, rate_frac=1.0, grace_s=GRACE_S)
     return replace(run, audit=audit, pay=replace(run.pay, audit_window_s=1.0))
 
@@ -70,10 +71,18 @@ class Shunned(FakeTransport):
 
 
 async def run_to_the_end(
-    net: Network, *, cheat: Cheat | None = None, third: type[Validator] = Validator, shunned: bool = False
+    net: Network,
+    *,
+    cheat: Cheat | None = None,
+    third: type[Validator] = Validator,
+    shunned: bool = False,
+    stake: float = 1.0,
 ) -> None:
-    """Two miners, the last of them with the cheat, and three validators; until all is trained, judged and paid."""
-    net.seat(NAMES[2], stake_rao=10**12)
+    """Two miners, the last of them with the cheat, and three validators; until all is trained, judged and paid.
+
+    stake: what the third validator has, by what each of the others has.
+    """
+    net.seat(NAMES[2], stake_rao=int(stake * 10**12))
     net.chain.advance()
     net.start_miner("miner-0")
     net.start_miner("miner-1", cheat)
@@ -119,7 +128,7 @@ async def test_who_shows_one_validator_what_it_shows_not_another_is_not_failed(t
     """One witness is none: the others replay the segment, and it is paid."""
     run = small_run()
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
-        await run_to_the_end(net, shunned=True)
+        await run_to_the_end(net, shunned=True, stake=4.0)
         await net.until(lambda: settled(net, *NAMES[:2]) and bool(said(net, NAMES[2])))
         lonely = [verdict.segment for verdict in said(net, NAMES[2])]
         await net.until(
@@ -150,10 +159,14 @@ async def test_a_validator_that_accuses_honest_work_is_never_upheld_and_stands_o
 
 
 async def test_a_validator_that_passes_everything_is_not_believed(tmp_path: Path) -> None:
-    """Its passes are never imported: the others refute the cheater all the same and pay it nothing."""
-    run = small_run()
+    """Its passes are never imported: the others refute the cheater all the same and pay it nothing.
+
+    The run is over before the cheater is out, whose stage nobody else could take. That neither of the two draws any of
+    its four segments has a chance of (11/21)^8, one in 180.
+    """
+    run = small_run(steps=4, segment_steps=1)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
-        await run_to_the_end(net, cheat=make_cheat("scale", 0.2), third=Lazy)
+        await run_to_the_end(net, cheat=make_cheat("scale", 0.2), third=Lazy, stake=0.1)
         await net.until(lambda: any(map(net.state.upheld, of(net, "miner-1"))) and settled(net, *NAMES[:2]))
         for name in NAMES[:2]:
             book = books(net.state, now_ms=net.state.time_ms + 10**9, own=hotkey(name))
