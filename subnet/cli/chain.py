@@ -8,6 +8,7 @@ import dataclasses
 import errno
 import json
 import math
+import os
 import signal
 from contextlib import closing
 from pathlib import Path
@@ -55,6 +56,10 @@ def open_chain(
     state: Path | None, genesis: Path | None, *, funds: tuple[tuple[str, float], ...], block_time_s: float | None
 ) -> Chain:
     """The chain of a saved file where there is one, else a new one. Raises UsageError for a file that is none."""
+    if state is not None and not (state.parent.is_dir() and os.access(state.parent, os.W_OK)):
+        raise UsageError(
+            f"expected a folder at {state.parent} that can be written, found none; make it, or choose another --state"
+        )
     if state is None or not state.exists():
         return new_chain(read_genesis(genesis, funds=funds, block_time_s=block_time_s))
     if funds or genesis is not None or block_time_s is not None:

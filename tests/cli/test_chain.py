@@ -90,3 +90,9 @@ def test_a_chain_goes_on_from_its_saved_state(tmp_path: Path):
     other.write_text("no chain")
     with pytest.raises(UsageError, match="expected a saved chain in .*other"):
         open_chain(other, None, funds=(), block_time_s=None)
+
+
+def test_a_place_where_nothing_can_be_saved_is_said_before_the_first_block(tmp_path: Path) -> None:
+    """Not after hours, when the chain is over and lost."""
+    with pytest.raises(UsageError, match="expected a folder at .*nowhere that can be written, found none; make it"):
+        open_chain(tmp_path / "nowhere" / "chain.db", None, funds=(), block_time_s=None)
