@@ -1,19 +1,20 @@
 """A copy of the ledger that keeps up: fetch, check the chain and the signed head, fold. For whoever is not its writer.
 
-Checks that the orchestrator only ever appends: a page that does not continue what is here raises LedgerError, which is
-proof against the orchestrator together with the signed heads. Knows nothing of what its owner does with the state.
+Checks that the orchestrator only ever appends, and only what its authors signed: a page that does not continue what is
+here, or holds a message with another signature, raises LedgerError, which is proof against the orchestrator together
+with the signed heads. Knows nothing of what its owner does with the state.
 """
 
 import logging
 
 from subnet.config import RunConfig
-from subnet.errors import LedgerError
-from subnet.ledger.events import Event
+from subnet.errors import LedgerError, MessageError
+from subnet.ledger.events import Event, Said
 from subnet.ledger.fold import apply, begin
 from subnet.ledger.state import RunState
 from subnet.nodes.client import RunClient
 from subnet.scheduler.faults import orchestrator_faults
-from subnet.wire.messages import Head
+from subnet.wire.messages import KINDS, Head, Signed, check_signed
 
 log = logging.getLogger("strata.follower")
 
@@ -59,6 +60,8 @@ class Follower:
         return tuple(news)
 
     def _take(self, event: Event) -> None:
+        if isinstance(event.body, Said):
+            self._check_signature(event.n, event.body.signed)
         if self._state is not None:
             for fault in orchestrator_faults(self._state, event):
                 log.error("orchestrator fault=%r; the signed log is the proof", fault)
@@ -71,3 +74,10 @@ class Follower:
                 f"expected the ledger of run {self._run.run_id[:12]}, found run {self._state.config.run_id[:12]}; "
                 "check the orchestrator's address"
             )
+
+    def _check_signature(self, number: int, signed: Signed) -> None:
+        """Nobody's word is taken from the orchestrator: a forged receipt would be judged as its miner's."""
+        try:
+            check_signed(signed, KINDS[signed.kind], self._client.verifier)
+        except MessageError as error:
+            raise LedgerError(f"event {number}: {error}; keep the log as proof against the orchestrator") from error

@@ -1,21 +1,25 @@
 """The orchestrator's proven faults: entries of the log that the public functions do not give. Pure.
 
-Anybody who folds the log can find them: plans against their wiring, the split of a step, closed sets against the
-closes, manifests against the merge reports. Who was alive and what was readable is not in the log, and not judged.
+Anybody who folds the log can find them: messages under another name than their signer's, plans against their wiring,
+the split of a step, closed sets against the closes, manifests against the merge reports. Who was alive and what was
+readable is not in the log, and not judged; signatures are checked where the keys are.
 """
 
 from collections.abc import Iterator
 
 from subnet.errors import RefusedError
-from subnet.ledger.events import ClosedSet, Event, Manifest, StepEnd
+from subnet.ledger.events import ClosedSet, Event, Manifest, Said, StepEnd
 from subnet.ledger.state import RunState, StepState
 from subnet.scheduler.lanes import check_plan, wire_lanes
 from subnet.scheduler.tick import closed_set, split_microbatches
+from subnet.wire.messages import KINDS, Message, Signed, read_signed
 
 
 def orchestrator_faults(state: RunState, event: Event) -> list[str]:
     """What is wrong with an event, a sentence each; `state` is the fold of all events before it."""
     body = event.body
+    if isinstance(body, Said):
+        return [f"event {event.n}: {fault}" for fault in _authorship(state, body.signed)]
     if isinstance(body, StepEnd) and state.current is not None:
         return [f"event {event.n}: {fault}" for fault in _step(state, state.current, body)]
     if isinstance(body, ClosedSet):
@@ -23,6 +27,17 @@ def orchestrator_faults(state: RunState, event: Event) -> list[str]:
     if isinstance(body, Manifest):
         return [f"event {event.n}: {fault}" for fault in _manifest(state, body)]
     return []
+
+
+def _authorship(state: RunState, signed: Signed) -> Iterator[str]:
+    claimed = _author(read_signed(signed, KINDS[signed.kind]), state.orchestrator)
+    if claimed != signed.hotkey:
+        yield f"a {signed.kind} of {claimed} is signed by {signed.hotkey}"
+
+
+def _author(message: Message, orchestrator: str) -> str:
+    """Whose word a message is: the validator or hotkey that it names, else the orchestrator's."""
+    return str(getattr(message, "validator", "") or getattr(message, "hotkey", "") or orchestrator)
 
 
 def _step(state: RunState, current: StepState, end: StepEnd) -> Iterator[str]:

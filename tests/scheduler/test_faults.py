@@ -4,12 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from subnet.canonical import digest_of
-from subnet.ledger.events import Body, ClosedSet, Event, Manifest, StepEnd, make_event
-from subnet.ledger.fold import apply, begin
+from subnet.ledger.events import Body, ClosedSet, Event, Manifest, Said, StepEnd, make_event
+from subnet.ledger.fold import apply, begin, fold
 from subnet.scheduler.faults import orchestrator_faults
-from subnet.wire.messages import Message, Plan
+from subnet.wire.messages import Message, Plan, make_signed
 from tests.ledger.chaos import SEEDS, shaken
-from tests.ledger.log import SimulatedLog, hotkey
+from tests.ledger.log import SimulatedLog, hotkey, signer
 from tests.ledger.simulation import Simulation
 from tests.ledger.small import run_config
 
@@ -74,3 +74,16 @@ def test_an_entry_that_does_not_follow_from_the_log_is_a_fault(kind: type, chang
     bent = make_event(replace(body, **changes), n=honest.n, previous=honest.previous, time_ms=honest.time_ms)
     (fault,) = orchestrator_faults(state, bent)
     assert sentence in fault and digest_of(bent) != digest_of(honest)
+
+
+def test_a_message_under_anothers_name_is_a_fault() -> None:
+    """The orchestrator, or whoever it favours, cannot say in its own name what a miner did."""
+    sim = Simulation(run=run_config())
+    sim.start("ann", "ben")
+    state = fold(sim.events)
+    receipt = sim.step_receipt("ann")
+    for author, faults in (("ann", 0), ("ben", 1), ("owner", 1)):
+        said = Said(signed=make_signed(receipt, signer(author)))
+        event = make_event(said, n=state.count, previous=state.root, time_ms=sim.now_ms)
+        found = orchestrator_faults(state, event)
+        assert len(found) == faults and all(f"a receipt of {hotkey('ann')} is signed by" in each for each in found)
