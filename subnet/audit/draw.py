@@ -15,6 +15,7 @@ had to lose when it committed it. Both are read from the ledger under the draw's
 the draw is repeated: newcomers are audited always, long-honest miners at p.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -43,8 +44,9 @@ class Point:
 
 
 def _head(seen: Sequence[Seen], last_block: int) -> Seen | None:
-    """The last head countersigned by `last_block`."""
-    return next((item for item in reversed(seen) if item.block <= last_block), None)
+    """The last head countersigned by `last_block`; they are in order, and many in a long run."""
+    position = bisect_right(seen, last_block, key=lambda item: item.block)
+    return seen[position - 1] if position else None
 
 
 def draw_point(config: AuditConfig, seen: Sequence[Seen], block: int) -> Point:
@@ -64,18 +66,21 @@ def _first_block(config: AuditConfig, seen_block: int) -> int:
     return -(-(seen_block + config.draw_delay_blocks) // config.draw_every_blocks) * config.draw_every_blocks
 
 
-def draw_points(config: AuditConfig, seen: Sequence[Seen], upto_block: int) -> list[Point]:
-    """Every draw of a validator up to a block, that block included; their windows follow each other without gaps."""
+def draw_points(config: AuditConfig, seen: Sequence[Seen], upto_block: int, *, after_block: int = -1) -> list[Point]:
+    """Every draw of a validator after a block and up to another, that one included; their windows follow each other
+    without gaps."""
     if not seen:
         return []
-    blocks = range(_first_block(config, seen[0].block), upto_block + 1, config.draw_every_blocks)
+    every = config.draw_every_blocks
+    first_block = max(_first_block(config, seen[0].block), (after_block // every + 1) * every)
+    blocks = range(first_block, upto_block + 1, every)
     return [draw_point(config, seen, block) for block in blocks]
 
 
 def point_of(config: AuditConfig, seen: Sequence[Seen], event: int) -> Point | None:
     """The one draw at which a segment that ends in this event is considered; None when no head covers it yet."""
-    first = next((item for item in seen if item.count > event), None)
-    return draw_point(config, seen, _first_block(config, first.block)) if first else None
+    position = bisect_right(seen, event, key=lambda item: item.count)
+    return draw_point(config, seen, _first_block(config, seen[position].block)) if position < len(seen) else None
 
 
 def draw_seed(run_id: str, root: str, block_hash: str, validator: str) -> bytes:

@@ -144,9 +144,7 @@ class Validator:
         if self.state.count <= self.seen_event:
             return  # a draw needs every head that we countersigned; the ledger here does not show the last one yet
         seen = self.state.seen.get(self.hotkey, [])
-        for point in draw_points(self.run.audit, seen, upto_block):
-            if point.block <= self.drawn_block:
-                continue
+        for point in draw_points(self.run.audit, seen, upto_block, after_block=self.drawn_block):
             block_hash = await self.chain.block_hash(point.block)
             where, segments = draw(self.state, self.hotkey, point.block, block_hash)
             for segment in segments:

@@ -320,3 +320,15 @@ def test_a_draw_and_its_check_agree_over_any_history(chosen):
                 done[validator] = point.block
     for segment, validator, used, drawn in claims:
         assert outcome(state, segment, validator, used) == ("drawn" if drawn else "refused")
+
+
+@given(heads, cadence, st.integers(0, 60))
+def test_the_draws_after_a_block_are_the_rest_of_all_draws(
+    steps: list[tuple[int, int]], rhythm: tuple[int, int], after_block: int
+) -> None:
+    """Who has done some does not look at them again, however long the run is."""
+    every, delay = rhythm
+    state = seen_state(steps, every=every, delay=delay)
+    config, seen = state.config.audit, state.seen[A]
+    rest = draw_points(config, seen, 60, after_block=after_block)
+    assert rest == [point for point in draw_points(config, seen, 60) if point.block > after_block]
