@@ -169,9 +169,10 @@ def _seen(state: RunState, signed: Signed, message: Seen, door: Door) -> None:
             f"expected a head seen at about block {door.block}, found block {message.block}; sign a new one"
         )
     earlier = state.seen.get(message.validator)
-    if earlier and (message.block < earlier[-1].block or message.count < earlier[-1].count):
+    if earlier and (message.block <= earlier[-1].block or message.count < earlier[-1].count):
         raise RefusedError(
-            f"expected heads in order, found block {message.block} after {earlier[-1].block}; sign a new one"
+            f"expected heads in order, one a block, found block {message.block} after {earlier[-1].block}; sign a new "
+            "one at the next block"
         )
 
 

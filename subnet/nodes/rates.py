@@ -22,6 +22,7 @@ class Allowance:
 
 ALLOWED = {
     "join": Allowance(burst=6, every_s=10.0),  # a restart is one join: a process manager that restarts at once, a while
+    "leave": Allowance(burst=6, every_s=10.0),  # as joins
     "rollback": Allowance(burst=6, every_s=2.0),  # one per step that came too late: it lasted its deadline
 }
 

@@ -178,7 +178,15 @@ def test_heads_are_countersigned_in_order(sim: Simulation) -> None:
     sim.pass_time(2000)
     sim.say("validator-0", sim.seen("validator-0"))
     refused(sim, "validator-0", replace(old, block=sim.block), "expected heads in order")
-    refused(sim, "validator-0", sim.seen("validator-0", block=sim.block - 1), "expected heads in order, found block")
+    refused(sim, "validator-0", sim.seen("validator-0", block=sim.block - 1), "expected heads in order, one a block")
+
+
+def test_a_block_has_one_head_of_a_validator(sim: Simulation) -> None:
+    """Each countersignature is an event, and so a new head: without this rule one block would hold them without end."""
+    sim.say("validator-0", sim.seen("validator-0"))
+    refused(sim, "validator-0", sim.seen("validator-0"), "expected heads in order, one a block")
+    sim.pass_time(1000)
+    sim.say("validator-0", sim.seen("validator-0"))
 
 
 def verdict(sim: Simulation, **changes: object) -> Verdict:
