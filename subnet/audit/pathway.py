@@ -21,6 +21,7 @@ from subnet.ledger.state import RunState
 RIDGE = 1.0  # in observations: a miner seen once is drawn half way to the mean of its stage
 SUSPECT_ERRORS = 3.0  # an effect so many standard errors above its stage's mean is suspect
 RECENT_ROUNDS = 2
+MOST_NATS = 100.0  # per token: no honest loss is near it, and whoever reports the largest number overflows no sum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ def pathways(state: RunState, *, rounds: int = RECENT_ROUNDS) -> list[Pathway]:
             continue
         plan = state.plans[receipt.plan]
         nats = sum(work.loss for work in receipt.work if work.loss is not None)
-        loss = nats / (run.microbatch_tokens * len(receipt.work))
+        loss = min(MOST_NATS, nats / (run.microbatch_tokens * len(receipt.work)))
         made.append(Pathway(step=plan.global_step, path=plan.path, loss=loss))
     return made[::-1]
 

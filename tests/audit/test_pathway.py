@@ -1,15 +1,17 @@
 """Marginal effects: right on average, free of the neighbours' bias, honest about their error, and worth no pay."""
 
 import ast
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from subnet.audit.pathway import Pathway, effects, pathways, suspects
+from subnet.audit.pathway import MOST_NATS, Pathway, effects, pathways, suspects
 from subnet.incentive.score import books
 from tests.audit.histories import audit_run, history
-from tests.ledger.simulation import Simulation
+from tests.ledger.simulation import Simulation, without
 from tests.ledger.small import run_config
 
 
@@ -106,3 +108,18 @@ def test_scores_are_the_same_with_and_without_an_estimate():
     effects(pathways(simulation.state))
     assert books(simulation.state, now_ms=10**15, own=None) == before
     assert suspects(history(audit_run())) == ()
+
+
+def test_the_largest_number_as_a_loss_overflows_no_sum():
+    """A loss is whatever the last stage says, and a validator must not fall over it (warnings are errors here)."""
+    sim = Simulation(run=run_config(stages=1))
+    sim.start("ann", "ben")
+    for _ in range(2):
+        sim.pass_time(1000)
+        for name in ("ann", "ben"):
+            honest = sim.step_receipt(name)
+            loss = sys.float_info.max if name == "ann" else 100.0
+            sim.say(name, replace(honest, work=tuple(without(each, loss=loss) for each in honest.work)))
+        sim.decide()
+    assert max(each.loss for each in pathways(sim.state)) == MOST_NATS
+    suspects(sim.state)
