@@ -240,13 +240,19 @@ class BodyMismatch(TransportError):
 
 
 class PeerRefused(TransportError):
-    """The peer answered with an error. `retry_after_s` is how long it asks to be left alone, where it says so."""
+    """The peer answered with an error. `retry_after_s` is how long it asks to be left alone, where it says so.
 
-    def __init__(self, message: str, *, status: int, word: str, retry_after_s: float | None = None) -> None:
+    delta_s: by how much somebody behind the peer found our date off, where it is about that.
+    """
+
+    def __init__(
+        self, message: str, *, status: int, word: str, retry_after_s: float | None = None, delta_s: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.word = word
         self.retry_after_s = retry_after_s
+        self.delta_s = delta_s
 
 
 class ClockSkew(PeerRefused):
@@ -254,4 +260,4 @@ class ClockSkew(PeerRefused):
 
     def __init__(self, message: str, *, word: str, delta_s: float) -> None:
         super().__init__(message, status=401, word=word)
-        self.delta_s = delta_s
+        self.delta_s: float = delta_s

@@ -20,6 +20,7 @@ from template.errors import (
     BadResponse,
     BodyMismatch,
     BodyTooLarge,
+    ClockFault,
     ClockSkew,
     DeadlineExceeded,
     PeerRefused,
@@ -79,14 +80,15 @@ def refusal(status: int, body: bytes, peer: str, *, retry_after: str | None = No
     if not isinstance(facts, dict):
         facts = {"error": f"http_{status}", "message": body[:200].decode(errors="replace") or "no reason given"}
     word, message = str(facts.get("error", f"http_{status}")), str(facts.get("message", "no reason given"))
-    delta_s = facts.get("delta_s")
-    if word in ("expired", "future_dated") and isinstance(delta_s, int | float):
+    number = facts.get("delta_s")
+    delta_s = float(number) if word in ("expired", "future_dated") and isinstance(number, int | float) else None
+    if delta_s is not None and status == ClockFault.status:  # else it is a third one's word, handed on
         side = "behind" if delta_s < 0 else "ahead of"
         return ClockSkew(
             f"{peer} refused the request as {word}: expected clocks within seconds of each other, found ours "
             f"{abs(delta_s):.1f} s {side} the peer's; set this machine's clock (timedatectl set-ntp true)",
             word=word,
-            delta_s=float(delta_s),
+            delta_s=delta_s,
         )
     wait = retry_after if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else None
     return PeerRefused(
@@ -94,6 +96,7 @@ def refusal(status: int, body: bytes, peer: str, *, retry_after: str | None = No
         status=status,
         word=word,
         retry_after_s=None if wait is None else float(wait[:9]),
+        delta_s=delta_s,
     )
 
 

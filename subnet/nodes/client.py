@@ -20,6 +20,7 @@ from subnet.ledger.events import Event
 from subnet.nodes.download import Source, Tally, Wanted, download_state
 from subnet.wire.messages import Head, Message, Position, Signed, check_signed, make_signed
 from template.auth import Signer, Verifier
+from template.clocks import Clocks
 from template.errors import ClockSkew, PeerRefused, TransportError
 from template.transport import Transport
 
@@ -135,6 +136,7 @@ class RunClient:
         self.verifier = verifier
         self.tally = Tally()  # of those who send states
         self.avoid_until_s: dict[str, float] = {}  # addresses of miners that could not be connected to
+        self.letter_clocks = Clocks()  # of those who get letters; what is sent directly has its own
 
     async def facts(self, *, patience_s: float = PATIENCE_S) -> RunConfig:
         """The run's configuration. Raises MessageError when the orchestrator is not the one that was looked for."""

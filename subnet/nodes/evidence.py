@@ -22,7 +22,7 @@ from subnet.nodes.client import RunClient
 from subnet.nodes.miner_routes import ChunkReply
 from subnet.nodes.reach import Peer, Reach
 from subnet.wire.merkle import check_chunk, chunk_proof, chunk_span, merkle_root
-from template.errors import BodyTooLarge, PeerRefused, TransportError
+from template.errors import BodyTooLarge, ClockSkew, PeerRefused, TransportError
 
 log = logging.getLogger("strata.validator")
 
@@ -226,6 +226,8 @@ def network_source(client: RunClient, state: RunState, need: Needed) -> NetworkS
 
 def is_refusal(error: Exception) -> bool:
     """Whether a failed letter shows that the miner did not give the bytes, and not that the relay failed."""
+    if isinstance(error, ClockSkew):
+        return False  # the relay's own word, on this machine's clock
     if isinstance(error, PeerRefused):
         known = error.status < LEAST_RELAY_FAULT or error.status == MINER_FAULT
         return known or RELAY_AWAY.get(error.status) == error.word

@@ -5,14 +5,16 @@ address, or one that could not be connected to a moment ago, gets letters. Knows
 """
 
 import asyncio
+import contextlib
 import logging
+import time
 from dataclasses import dataclass
 
 from subnet.edges.blobs import check_blob
 from subnet.errors import EvidenceError
-from subnet.nodes.client import RunClient, fetch_rest, retried
+from subnet.nodes.client import LATE_TRIES, RunClient, fetch_rest, retried
 from subnet.wire.letter import make_letter, pack, send_target
-from template.errors import BodyTooLarge, ClockSkew, PeerUnreachable
+from template.errors import BodyTooLarge, ClockSkew, PeerRefused, PeerUnreachable
 from template.inward import Inward
 from template.transport import Response
 
@@ -58,9 +60,25 @@ class Reach:
 
     async def deliver_by_letter(self, peer: Peer, target: str, frame: bytes) -> Response:
         """The same through the relay, which acknowledges a gradient in the place of a peer that does not."""
-        headers = self._client.signer.sign_request("POST", target, peer.hotkey)
+        for _ in range(LATE_TRIES - 1):
+            with contextlib.suppress(ClockSkew):
+                return await self._posted_by_letter(peer, target, frame)
+        return await self._posted_by_letter(peer, target, frame)
+
+    async def _posted_by_letter(self, peer: Peer, target: str, frame: bytes) -> Response:
+        """Once, dated by the peer's clock as far as that is known. Raises ClockSkew when it has just become known."""
+        client, clocks, signed_s = self._client, self._client.letter_clocks, time.monotonic()
+        headers = client.signer.sign_request("POST", target, peer.hotkey, offset_s=clocks.offset_s(peer.hotkey))
         request = Inward(method="POST", target=target, headers=headers, body=frame)
-        return await self._by_letter(peer, request, answer_bytes=ANSWER_BYTES)
+        try:
+            return await self._by_letter(peer, request, answer_bytes=ANSWER_BYTES)
+        except PeerRefused as refused:
+            if refused.delta_s is None or isinstance(refused, ClockSkew):
+                raise
+            elapsed_s = time.monotonic() - signed_s
+            # Part of that time the letter was under way. Dated too early it has patience, dated too late it has none.
+            skew = ClockSkew(str(refused), word=refused.word, delta_s=refused.delta_s + elapsed_s)
+            raise clocks.noted(skew, peer.hotkey, elapsed_s=elapsed_s) from refused
 
     async def _posted(self, peer: Peer, target: str, frame: bytes) -> Response:
         return await self._client.transport.request(

@@ -4,6 +4,8 @@ Every door is signed. What a letter costs is known from the signed target, so it
 receiver checks the letter itself; here it is only made sure that nobody fills the relay in another's name.
 """
 
+import time
+
 from subnet.audit.tensors import frame_bytes
 from subnet.canonical import canonical
 from subnet.edges.relay import Answer, Relay, answer_room
@@ -11,15 +13,18 @@ from subnet.errors import RefusedError
 from subnet.nodes.orchestrator import Orchestrator
 from subnet.nodes.orchestrator_routes import asked_wait_s, joined_caller, registered_caller, whole
 from subnet.nodes.standing_in import stood_in_for
-from subnet.wire.letter import HEAD_LIMIT_BYTES, Letter, check_relayable, pack, sender_of, unpack
+from subnet.wire.letter import HEAD_LIMIT_BYTES, SIGNED_HEADERS, Head, Letter, check_relayable, pack, sender_of, unpack
 from subnet.wire.messages import Signed, make_signed
-from template.errors import RefusedRequest
-from template.transport import Incoming, Reply, Route
+from template.auth import FORWARDED_AGE_S, check_age
+from template.errors import ClockFault, RefusedRequest
+from template.transport import Incoming, Reply, Route, json_reply
 
 PIECE_BYTES = 4 << 20  # of evidence, in one answer
 
 MEMBER_LIMIT, MEMBER_FAILED = 429, 502
+UNSIGNED, LETTER_UNSIGNED = 401, 409  # a refusal of the signature of a letter is none of the request that brought it
 REFUSAL = 400
+NONCE = f"{SIGNED_HEADERS}nonce"
 NOT_THERE = ("receiver_away", "relay_expired")
 
 
@@ -71,7 +76,10 @@ class _Doors:
             if stood_in is None:
                 raise
             return stood_in
-        stood_in = self._stood_in(letter, caller, receiver) if answer.status >= REFUSAL else None
+        if answer.status < REFUSAL:
+            return Reply(body=answer.body, status=answer.status)
+        misdated = _misdated(letter.head) if answer.status == UNSIGNED else None
+        stood_in = misdated or self._stood_in(letter, caller, receiver)
         return stood_in or Reply(body=answer.body, status=_passed_on(answer.status))
 
     async def _letter(self, request: Incoming, length_bytes: int, answer_bytes: int, caller: str) -> Letter:
@@ -118,5 +126,20 @@ class _Doors:
 
 
 def _passed_on(status: int) -> int:
-    """A member's answer as its sender gets it: what the relay says of itself (429, 503, 504) no member can say."""
+    """A member's answer as its sender gets it: what the relay says of itself (401, 429, 503, 504) no member can say."""
+    if status == UNSIGNED:
+        return LETTER_UNSIGNED
     return status if status < MEMBER_LIMIT else MEMBER_FAILED
+
+
+def _misdated(head: Head) -> Reply | None:
+    """The refusal of a letter that is as badly dated as its receiver says: nobody stands in for one that does."""
+    nonce = next((value for name, value in head.headers.items() if name.lower() == NONCE), "")
+    if head.method != "POST" or not (nonce.isascii() and nonce.isdigit() and len(nonce) < 20):
+        return None
+    try:
+        check_age((int(nonce) - time.time_ns()) / 1e9, FORWARDED_AGE_S)
+    except ClockFault as fault:
+        facts = {"error": fault.word, "message": str(fault), "delta_s": fault.delta_s}
+        return json_reply(facts, status=LETTER_UNSIGNED)
+    return None

@@ -4,7 +4,7 @@ import pytest
 
 from subnet.errors import EvidenceError, UnreachableError
 from subnet.nodes.evidence import Asked, is_refusal
-from template.errors import BodyTooLarge, DeadlineExceeded, PeerRefused, PeerUnreachable
+from template.errors import BodyTooLarge, ClockSkew, DeadlineExceeded, PeerRefused, PeerUnreachable
 
 
 def refused(status: int, word: str) -> PeerRefused:
@@ -23,6 +23,8 @@ def refused(status: int, word: str) -> PeerRefused:
         (refused(503, "stopping"), False),
         (refused(503, "unavailable"), False),
         (refused(504, "other"), False),
+        (ClockSkew("this machine's clock is off", word="expired", delta_s=-60.0), False),
+        (refused(409, "expired"), True),
         (PeerUnreachable("the orchestrator is away"), False),
         (DeadlineExceeded("the orchestrator is slow"), False),
         (UnreachableError("no answer"), False),

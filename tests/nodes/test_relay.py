@@ -67,9 +67,11 @@ class Post:
     app: Starlette
     served: ServedMiner
     nonces: MemoryNonceStore
+    ahead_s: int = 0  # the miner's clock, to everybody else's
 
-    def client(self, name: str) -> RunClient:
-        signer = FakeSigner(name)
+    def client(self, name: str, *, ahead_s: int = 0) -> RunClient:
+        """ahead_s: how far its clock is ahead of everybody else's."""
+        signer = FakeSigner(name, now_ns=lambda: time.time_ns() + ahead_s * 10**9)
         transport = FakeTransport(self.peers, signer)
         return RunClient(transport, ORCHESTRATOR, hotkey("owner"), signer=signer, verifier=FakeVerifier(signer.hotkey))
 
@@ -98,7 +100,9 @@ async def post(tmp_path: Path) -> AsyncIterator[Post]:
     routes = [*orchestrator_routes.routes(node), *relay_routes.routes(node, relay)]
     peers.apps[ORCHESTRATOR] = application(routes, node.verifier, refusals=orchestrator_routes.REFUSALS)
     miner = served_miner(tmp_path)
-    forwarded = FakeVerifier(ME, nonces, max_age_s=FORWARDED_AGE_S)
+    forwarded = FakeVerifier(
+        ME, nonces, max_age_s=FORWARDED_AGE_S, now_ns=lambda: time.time_ns() + post.ahead_s * 10**9
+    )
     app = application(miner_routes.routes(miner.miner), forwarded, refusals=orchestrator_routes.REFUSALS)
     post = Post(relay=relay, peers=peers, app=app, served=miner, nonces=nonces)
     letters = Letters(post.client("me"), app, limit_bytes=bundle_limit_bytes(miner.miner.run))
@@ -141,6 +145,30 @@ async def test_a_neighbour_whose_clock_is_a_minute_off_delivers_all_the_same(pos
         target, frame = post.delivery(position)
         assert (await Reach(client).deliver(Peer(hotkey=ME, address="me:1"), target, frame)).status == 200
     assert post.relay.carried == 0
+
+
+@pytest.mark.parametrize("seconds", [-100, -60, 60, 3000])
+async def test_a_letter_of_a_sender_whose_clock_is_off_is_dated_again(post: Post, seconds: int) -> None:
+    """The relay says by how much, and nobody signs in the receiver's place for that."""
+    client = post.client("before", ahead_s=seconds)
+    for position in (0, 1):
+        target, frame = post.delivery(position)
+        response = await Reach(client).deliver(Peer(hotkey=ME, address=""), target, frame)
+        assert parse(response.body, Signed).hotkey == ME
+    assert post.relay.carried == 3
+
+
+async def test_a_receiver_s_word_on_a_letter_s_date_says_nothing_of_the_relay_s_clock(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The receiver's clock is a minute behind: letters to it are dated so, and requests to the relay as before."""
+    post.ahead_s = -60
+    client = post.client("before")
+    target, frame = post.delivery()
+    assert (await Reach(client).deliver(Peer(hotkey=ME, address=""), target, frame)).status == 200
+    assert [record.getMessage().partition(";")[0] for record in caplog.records if record.name == "template.clocks"] == [
+        f"clock=60.0 s ahead receiver={ME}"
+    ]
 
 
 async def test_a_peer_that_refuses_is_not_asked_again_by_letter(post: Post) -> None:
@@ -193,7 +221,7 @@ async def test_whoever_carries_a_letter_can_neither_alter_nor_forge_it(post: Pos
 async def test_a_letter_is_taken_once_and_not_again_directly(post: Post) -> None:
     letter = signed_letter(post)
     assert parse(await post.hand_in(letter), Signed).hotkey == ME
-    assert await refused(post, letter) == "401 replayed"
+    assert await refused(post, letter) == "409 replayed"
     routes, verifier = miner_routes.routes(post.served.miner), FakeVerifier(ME, post.nonces)
     direct = application(routes, verifier, refusals=orchestrator_routes.REFUSALS)
     answer = await ask(direct, "POST", letter.head.target, headers=letter.head.headers, parts=(letter.body,))
