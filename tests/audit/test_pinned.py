@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subnet.audit.evidence import Chunk, needed
-from subnet.audit.pinned import PACK_SLACK_BYTES, PINNED_FAILS, pack_chunks, pinnable, pinned_by, to_pin, unpack_chunks
+from subnet.audit.pinned import PACK_SLACK_BYTES, PINNED_FAILS, pinnable, pinned_by, read_pack, to_pin
 from subnet.canonical import digest
 from subnet.errors import EvidenceError
 from tests.audit.lane import SEED, Lane, lane_run
@@ -47,7 +47,8 @@ def test_all_that_is_pinned_may_be_pinned_and_is_named_by_the_ledger() -> None:
     need = needed(lane.state, segment, seed=SEED)
     pinned = to_pin(need, lane.evidence(need))
     pack = list(pinned)[-1]
-    assert unpack_chunks(pinned[pack]).keys() == set(need.chunks)
+    unpacked = read_pack(pinned[pack])
+    assert check_leaves(need.end_root, need.end_bytes, unpacked.leaves) and unpacked.chunks.keys() == set(need.order)
     fail = Simulation().verdict("validator-0", segment, "fail", evidence=("0" * 64, pack))
     allowed = pinnable(lane.state, segment, fail)
     assert pinned.keys() <= allowed.keys()

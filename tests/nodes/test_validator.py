@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -166,9 +167,7 @@ async def test_a_store_that_fails_is_not_the_miner_s_fault(lane: Lane, answer: C
     need, evidence = ready(lane, 0)
     got, _ = await fetched(lane, need, store_that(answer), limit_s=0.5)
     assert need.public_root and got.public is None
-    shown = Evidence(
-        start=evidence.start, frames=evidence.frames, deliveries=evidence.deliveries, chunks=evidence.chunks
-    )
+    shown = replace(evidence, public=None)
     judgement = audit(need, shown, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=True)
     assert (judgement.verdict, judgement.reason) == ("void", "validator-fault")
 
