@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subnet.audit.evidence import Chunk, needed
-from subnet.audit.pinned import PACK_SLACK_BYTES, PINNED_FAILS, pinnable, pinned_by, read_pack, to_pin
+from subnet.audit.pinned import PACK_SLACK_BYTES, PINNED_FAILS, Pack, make_pack, pinnable, pinned_by, read_pack, to_pin
 from subnet.canonical import digest
 from subnet.errors import EvidenceError
 from subnet.wire.merkle import check_leaves
