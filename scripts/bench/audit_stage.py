@@ -9,7 +9,6 @@ had with everything imported. A miner takes inbound frames one by one, a validat
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from subnet.audit.chunks import chosen  # noqa: E402
+from subnet.audit.chunks import with_most  # noqa: E402
 from subnet.audit.evidence import Evidence, Needed  # noqa: E402
 from subnet.audit.tensors import frame_header, make_frame, read_frame  # noqa: E402
 from subnet.canonical import digest  # noqa: E402
@@ -34,10 +33,9 @@ from subnet.wire.messages import Receipt, Work  # noqa: E402
 
 def save(folder: Path, run: RunConfig, need: Needed, evidence: Evidence) -> None:
     """Lay a segment out for both kinds of process; of the end state what is wanted where every chunk differs."""
-    shown = {index: evidence.chunks[index] for index in chosen(need, frozenset(need.order))}
     (folder / "run").write_bytes(msgspec.json.encode(run))
     (folder / "need").write_bytes(msgspec.msgpack.encode(need))
-    (folder / "evidence").write_bytes(msgspec.msgpack.encode(replace(evidence, chunks=shown)))
+    (folder / "evidence").write_bytes(msgspec.msgpack.encode(with_most(need, evidence)))
     (folder / "start").write_bytes(evidence.start or b"")
     for name, data in evidence.frames.items():
         (folder / name).write_bytes(data)

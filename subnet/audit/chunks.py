@@ -8,6 +8,7 @@ costs. Knows nothing of transport or verdicts.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Set
+from dataclasses import replace
 
 import numpy as np
 
@@ -55,6 +56,12 @@ def chunks_wanted(need: Needed, evidence: Evidence, replayed: Replayed) -> tuple
     Give it verified evidence.
     """
     return chosen(need, differing(need, evidence, replayed)) if replayed.end is not None else ()
+
+
+def with_most(need: Needed, evidence: Evidence) -> Evidence:
+    """The evidence with, as plain values, the chunks that are wanted where all differ: the most that an audit takes."""
+    most = chosen(need, frozenset(need.order))
+    return replace(evidence, chunks={index: evidence.chunks[index] for index in most})
 
 
 def chunks_to_repeat(need: Needed, evidence: Evidence, replayed: Replayed, pinned: Collection[int]) -> tuple[int, ...]:
