@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from subnet.audit.evidence import Evidence, Needed, needed
-from subnet.audit.judge import Judgement, audit, make_verdict
+from subnet.audit.judge import Begun, Judgement, audit, examine, make_verdict
 from subnet.data.pack import Corpus
 from subnet.errors import BlobMissing, CorpusError, StoreError
 from subnet.incentive.score import books
@@ -191,6 +191,20 @@ async def test_time_that_runs_out_is_not_bad_work(lane: Lane) -> None:
     assert due.segment in dues.waiting and due.not_before_s > LEAST_TRIES
     whole = audit(need, evidence, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=False)
     assert whole.verdict == "pass", "the same segment passes once it is shown"
+
+
+async def test_a_replay_is_not_repeated_for_bytes_that_come_after_it(lane: Lane) -> None:
+    """What one try came to is there for the next: this validator has no tokens to compute anything with."""
+    validator = validator_of(await served(in_phase("train")))
+    await validator.follower.catch_up()
+    validator.run = lane.run
+    need, evidence = ready(lane, 0)
+    begun = examine(need, replace(evidence, chunks={}), lane.run, corpus=lane.corpus, verifier=VERIFIER)
+    due = Due(segment=need.case.id, draw=WHERE, begun=begun)
+    tried = await validator._tried(due, need)
+    assert tried.judgement.verdict == "pass" and isinstance(begun, Begun) and tried.replayed is begun.replayed
+    again = examine(need, evidence, lane.run, corpus=corpus_of(lane, 64), verifier=VERIFIER)
+    assert isinstance(again, Judgement) and again.reason == "bookkeeping", "other tokens are seen as soon as computed"
 
 
 async def test_a_restarted_validator_gives_every_miner_the_same_weight() -> None:
