@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.bench import audit_stage
+from subnet.audit.chunks import with_most
 from subnet.audit.tensors import frame_bytes
 from subnet.config import RunConfig
 from subnet.edges.presets import PRESETS, RunOptions, build_run
@@ -103,8 +104,9 @@ class Fetched:
 
 
 def fetched(run: RunConfig, rehearsed: Rehearsed) -> Fetched:
-    """Count the bytes of one segment's evidence."""
-    need, evidence = rehearsed.need, rehearsed.evidence
+    """Count the bytes of one segment's evidence, as it is where every chunk of the end state differs in its last bits:
+    on a machine like the miner's an honest segment's audit fetches no chunk at all."""
+    need, evidence = rehearsed.need, with_most(rehearsed.need, rehearsed.evidence)
     case, state_bytes = need.case, StateLayout(run, need.case.stage).state_bytes
     chunks = sum(len(chunk.data) + sum(len(step) // 2 for step in chunk.proof) for chunk in evidence.chunks.values())
     blobs = sum(len(data) for part in (evidence.frames, evidence.deliveries) for data in part.values())
@@ -115,7 +117,9 @@ def fetched(run: RunConfig, rehearsed: Rehearsed) -> Fetched:
         for name in (work.input if case.stage else "", work.output, work.gradient_in, work.gradient_out)
     )
     return Fetched(
-        evidence=len(evidence.public or b"") + len(evidence.start or b"") + blobs + chunks,
+        evidence=sum(map(len, (evidence.public or b"", evidence.start or b"", evidence.leaves or b"")))
+        + blobs
+        + chunks,
         traffic=hops * frame_bytes(run),
         start=state_bytes,
         end=state_bytes,

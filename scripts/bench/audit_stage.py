@@ -17,6 +17,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from subnet.audit.chunks import with_most  # noqa: E402
 from subnet.audit.evidence import Evidence, Needed  # noqa: E402
 from subnet.audit.tensors import frame_header, make_frame, read_frame  # noqa: E402
 from subnet.canonical import digest  # noqa: E402
@@ -31,10 +32,10 @@ from subnet.wire.messages import Receipt, Work  # noqa: E402
 
 
 def save(folder: Path, run: RunConfig, need: Needed, evidence: Evidence) -> None:
-    """Lay a segment out for both kinds of process."""
+    """Lay a segment out for both kinds of process; of the end state what is wanted where every chunk differs."""
     (folder / "run").write_bytes(msgspec.json.encode(run))
     (folder / "need").write_bytes(msgspec.msgpack.encode(need))
-    (folder / "evidence").write_bytes(msgspec.msgpack.encode(evidence))
+    (folder / "evidence").write_bytes(msgspec.msgpack.encode(with_most(need, evidence)))
     (folder / "start").write_bytes(evidence.start or b"")
     for name, data in evidence.frames.items():
         (folder / name).write_bytes(data)

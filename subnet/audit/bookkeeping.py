@@ -10,28 +10,30 @@ from collections.abc import Iterator
 import numpy as np
 
 from subnet.audit.case import Case
+from subnet.audit.chunks import end_parameters
 from subnet.audit.evidence import Evidence, Needed
-from subnet.audit.replay import start_state
+from subnet.audit.replay import Replayed, start_state
 from subnet.audit.tensors import frame_bytes, frame_header, read_frame, tokens_digest
 from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
 from subnet.errors import FrameError, InputError
 from subnet.merge.contribution import make_contribution, norm
-from subnet.stage.layout import FLOAT, Flat, StateLayout, public_from_bytes, state_to_bytes
+from subnet.stage.layout import FLOAT, StateLayout, public_from_bytes, state_to_bytes
 from subnet.wire.delivery import LINE_BYTES, deliver_target, inbound, line_holds, sender_stage
-from subnet.wire.merkle import CHUNK_BYTES, merkle_root
+from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import Receipt, Work
 from template.auth import Verifier
 
 
 def faults(need: Needed, evidence: Evidence, run: RunConfig, corpus: Corpus, *, verifier: Verifier) -> list[str]:
-    """Every fault of the case; empty when its books are right. Needs all that the miner and the store owe."""
+    """Every fault of the case that needs no replay; empty when its books are right. Needs all that the miner and the
+    store owe before it."""
     case, layout = need.case, StateLayout(run, need.case.stage)
     found = [*_chain(case), *_order(case), *_counted(case), *_inputs(case, evidence, run, corpus)]
     found += _deliveries(case, evidence, run, verifier)
     if case.close is not None:
-        found += _closing(need, evidence, run, case.close)
+        found += _closing(case, run, case.close)
     if not case.steps:
         found += _idle(case, evidence, layout)
     return found
@@ -135,35 +137,34 @@ def _counted(case: Case) -> Iterator[str]:
             yield f"the receipt after the replica's step {before} counts {receipt.replica_steps}"
 
 
-def _closing(need: Needed, evidence: Evidence, run: RunConfig, close: Receipt) -> Iterator[str]:
-    """The contribution is round-start parameters less the committed end state's, and weighs its tokens."""
-    case, layout = need.case, StateLayout(run, need.case.stage)
+def _closing(case: Case, run: RunConfig, close: Receipt) -> Iterator[str]:
+    """The contribution weighs its tokens, and is there when there are any."""
     trained = sum(len(receipt.work) for receipt in case.steps) * run.microbatch_tokens + case.tokens_before
     if close.tokens != trained:
         yield f"the close weighs {close.tokens} tokens, its receipts {trained}"
     if bool(close.contribution) != bool(trained):
         yield "there is a contribution without work, or work without a contribution"
-    if not close.contribution or evidence.public is None:
-        return
-    end = end_parameters(need, evidence, layout)
+
+
+def contribution_faults(need: Needed, evidence: Evidence, replayed: Replayed, run: RunConfig) -> list[str]:
+    """How a close's contribution is not round-start parameters less the committed end state's.
+
+    Needs the chunks that were wanted after this replay.
+    """
+    close, layout = need.case.close, StateLayout(run, need.case.stage)
+    if close is None or not close.contribution or evidence.public is None or replayed.end is None:
+        return []
+    end = end_parameters(need, evidence, replayed, layout)
     try:
         data = make_contribution(public_from_bytes(layout, evidence.public).parameters, end)
     except InputError:
-        yield "the committed end state is not finite"
-        return
+        return ["the committed end state is not finite"]
+    found = []
     if digest(data) != close.contribution:
-        yield "the contribution is not that of the committed end state"
+        found.append("the contribution is not that of the committed end state")
     if close.contribution_norm != norm(np.frombuffer(data, dtype=FLOAT)):
-        yield "the stated norm is not the contribution's"
-
-
-def end_parameters(need: Needed, evidence: Evidence, layout: StateLayout) -> Flat:
-    """The committed parameters at the end of a round, from the chunks that hold them."""
-    if not need.case.steps:
-        return start_state(need.case, evidence, layout).parameters
-    width = -(-layout.section_bytes // CHUNK_BYTES)
-    data = b"".join(evidence.chunks[index].data for index in range(width))
-    return np.frombuffer(data[: layout.section_bytes], dtype=FLOAT)
+        found.append("the stated norm is not the contribution's")
+    return found
 
 
 def _idle(case: Case, evidence: Evidence, layout: StateLayout) -> Iterator[str]:

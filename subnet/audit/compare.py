@@ -1,7 +1,8 @@
 """The comparison: what the miner committed to against what the replay gives, piece by piece.
 
 Frames are compared sequence by sequence, so that one corrupted sequence is seen; the end state tensor by tensor on
-each drawn chunk, so that a norm's few values do not hide among a matrix' many; losses and gradient norms one by one.
+each chunk that was shown, so that a norm's few values do not hide among a matrix' many (a chunk whose leaf hash is the
+replay's is equal without looking); losses and gradient norms one by one.
 Outbound tensors go through the run's codec on both sides, and one whose recomputed frame has the claimed digest is
 equal without looking. What a distance is, `distance.py` says. Knows nothing of verdicts, nor of why this segment was
 drawn.
@@ -13,11 +14,12 @@ root, so invented ones are another root.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from subnet.audit.chunks import differing
 from subnet.audit.distance import (
     CHUNK_ELEMENTS,
     MAX_DISTANCE,
@@ -28,7 +30,7 @@ from subnet.audit.distance import (
     share,
     weights_of,
 )
-from subnet.audit.evidence import Evidence, Needed, Outbound
+from subnet.audit.evidence import Chunk, Evidence, Needed, Outbound
 from subnet.audit.replay import Replayed
 from subnet.audit.tensors import frame_header, make_frame, read_frame
 from subnet.canonical import digest
@@ -83,7 +85,7 @@ def compare(
             found.append((frame.hop[2], frame.hop[0], apart))
     for position, receipt in enumerate(need.case.steps):
         found += [(name, position, apart) for name, apart in _step_distances(receipt, position, replayed, run)]
-    if need.chunks:
+    if need.order:
         found += [(name, END, apart) for name, apart in _end_distances(need, evidence, replayed, run)]
     return [
         Finding(name=name, position=position, distance=apart, tolerance=tolerance_of(run.audit, name))
@@ -125,19 +127,23 @@ def _step_distances(receipt: Receipt, position: int, replayed: Replayed, run: Ru
 
 
 def _end_distances(need: Needed, evidence: Evidence, replayed: Replayed, run: RunConfig) -> Iterator[tuple[str, float]]:
-    """The step counter, and what each tensor has of each section in each drawn chunk of the end state."""
+    """The step counter, and what each tensor has of each section in each chunk of the end state that was shown."""
     layout = StateLayout(run, need.case.stage)
     if replayed.end is None or replayed.divisors is None:
         yield "delta", MAX_DISTANCE
         return
     end = np.frombuffer(replayed.end, dtype=FLOAT, count=len(SECTIONS) * layout.num_parameters)
-    counters = [data[-COUNTER_BYTES:] for data in (evidence.chunks[max(need.chunks)].data, replayed.end)]
-    yield "moment", distance(*(int.from_bytes(counter, "little") for counter in counters))
+    differ, last = differing(need, evidence, replayed), evidence.chunks.get(len(need.order) - 1)
+    if last is not None:
+        counters = [data[-COUNTER_BYTES:] for data in (last.data, replayed.end)]
+        yield "moment", distance(*(int.from_bytes(counter, "little") for counter in counters))
     steps = len(replayed.steps)
-    for number in range(len(SECTIONS)):
+    for number, (low, high) in enumerate(need.sections):
+        if len(differ.intersection(range(low, high))) < high - low:  # some of its chunks are the replay's
+            yield "moment" if number else "delta", 0.0
         for within in layout.slices.values():
             first = number * layout.num_parameters + within.start
-            pieces = _pieces(need, evidence, first, first + within.stop - within.start)
+            pieces = _pieces(evidence.chunks, first, first + within.stop - within.start)
             recomputed = end[first : first + within.stop - within.start]
             if pieces and number == 0:
                 start, divisors = replayed.start.parameters[within], replayed.divisors[within]
@@ -147,15 +153,14 @@ def _end_distances(need: Needed, evidence: Evidence, replayed: Replayed, run: Ru
                 yield from (("moment", distance(claimed, recomputed[part], floor=floor)) for part, claimed in pieces)
 
 
-def _pieces(need: Needed, evidence: Evidence, first: int, end: int) -> list[tuple[slice, Flat]]:
-    """Of elements `first` to `end - 1` of the state those in drawn chunks: where in the tensor, and their values."""
+def _pieces(chunks: Mapping[int, Chunk], first: int, end: int) -> list[tuple[slice, Flat]]:
+    """Of elements `first` to `end - 1` of the state those in these chunks: where in the tensor, and their values."""
     found = []
-    for index in need.chunks:
+    for index, chunk in sorted(chunks.items()):
         begins = index * CHUNK_ELEMENTS
         low, high = max(first, begins), min(end, begins + CHUNK_ELEMENTS)
         if low < high:
-            data = evidence.chunks[index].data
-            values = np.frombuffer(data, dtype=FLOAT, count=high - low, offset=(low - begins) * FLOAT.itemsize)
+            values = np.frombuffer(chunk.data, dtype=FLOAT, count=high - low, offset=(low - begins) * FLOAT.itemsize)
             found.append((slice(low - first, high - first), values))
     return found
 

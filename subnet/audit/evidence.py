@@ -1,14 +1,14 @@
 """Evidence: which bytes an audit needs, who owes them, and whether what came is what was asked for.
 
-The audited miner owes its start state, what it received with its senders' signatures over it, and the drawn chunks of
-its end state. What it sent is fetched from the neighbour that received it, so that it cannot show the auditor other
-bytes. The run's store owes the public state. Knows nothing of transport: bytes are named by blake3 or by Merkle root
-and may come from anywhere.
+The audited miner owes its start state, what it received with its senders' signatures over it, and of its end state
+first the leaf hashes and, after the replay, those chunks that `chunks.py` wants. What it sent is fetched from the
+neighbour that received it, so that it cannot show the auditor other bytes. The run's store owes the public state. Knows
+nothing of transport: bytes are named by blake3 or by Merkle root and may come from anywhere.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from subnet.audit.case import Case, Hop, Lines, case_of, lines_of
 from subnet.audit.draw import lot
@@ -16,7 +16,7 @@ from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.ledger.state import RunState, Segment
 from subnet.stage.layout import SECTIONS, StateLayout
-from subnet.wire.merkle import check_chunk, chunk_span, merkle_root, num_chunks
+from subnet.wire.merkle import CHUNK_BYTES, check_chunk, check_leaves, merkle_root, num_chunks
 from subnet.wire.messages import Receipt
 
 
@@ -33,10 +33,13 @@ class Outbound:
 class Needed:
     """What must be fetched. An empty root means that nothing of that kind is needed.
 
-    public_root: from the run's store. start_root, inbound, and chunks `chunks` of the state `end_root`: from the
-    audited miner. deliveries: the signed lines of its inbound frames, from itself, and those of neighbours who say that
-    they got something else from it. outbound: each from its receiver (or from anybody who has bytes of that digest).
-    contribution: its digest; it is recomputed, not fetched.
+    public_root: from the run's store. start_root, inbound, and the leaves of the state `end_root` (where `order` is not
+    empty): from the audited miner. deliveries: the signed lines of its inbound frames, from itself, and those of
+    neighbours who say that they got something else from it. outbound: each from its receiver (or from anybody who has
+    bytes of that digest). contribution: its digest; it is recomputed, not fetched.
+
+    Of the end state: `order` has all chunks as the draw's lots have them, `most_chunks` is how many that differ from
+    the replay are looked at, and `sections` is where each section has its chunks: from, and up to below.
     """
 
     case: Case
@@ -49,7 +52,9 @@ class Needed:
     outbound: tuple[Outbound, ...]
     end_root: str
     end_bytes: int
-    chunks: tuple[int, ...]
+    order: tuple[int, ...]
+    most_chunks: int
+    sections: tuple[tuple[int, int], ...]
     contribution: str
 
 
@@ -64,10 +69,11 @@ class Chunk:
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """The bytes that were fetched; what could not be had is None or left out. Frames and deliveries are by digest,
-    chunks by index."""
+    chunks by index; leaves are the end state's, 32 bytes for each chunk."""
 
     public: bytes | None = None
     start: bytes | None = None
+    leaves: bytes | None = None
     frames: Mapping[str, bytes] = field(default_factory=dict)
     deliveries: Mapping[str, bytes] = field(default_factory=dict)
     chunks: Mapping[int, Chunk] = field(default_factory=dict)
@@ -83,8 +89,14 @@ class Missing:
 
 
 def needed(state: RunState, segment: Segment, *, seed: bytes) -> Needed:
-    """What the audit of a segment needs. `seed` chooses among outbound frames and chunks (`draw.seed_of`)."""
-    return needed_of(case_of(state, segment), state.config, seed=seed)
+    """What the audit of a segment needs. `seed` chooses among outbound frames and chunks (`draw.seed_of`).
+
+    Once somebody fails the segment, no chunk that differs is left out: what the accuser's machine saw must be looked at
+    on every other machine too.
+    """
+    need = needed_of(case_of(state, segment), state.config, seed=seed)
+    failed = any(said.verdict == "fail" for said in segment.verdicts.values())
+    return replace(need, most_chunks=len(need.order)) if failed else need
 
 
 def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
@@ -94,7 +106,7 @@ def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
     contribution = close.contribution if close else ""
     public = case.opens_round or bool(contribution)
     bound = case.end_bytes == layout.state_bytes
-    chunks = drawn_chunks(layout, seed, case.id, frac=audit.chunk_frac, whole_parameters=bool(contribution))
+    order = chunk_order(layout, seed, case.id) if case.steps and bound else ()
     return Needed(
         case=case,
         public_root=case.public_root if public else "",
@@ -106,7 +118,9 @@ def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
         outbound=drawn_outbound(case, seed, frac=audit.outbound_frac),
         end_root=case.end_root,
         end_bytes=case.end_bytes,
-        chunks=chunks if case.steps and bound else (),
+        order=order,
+        most_chunks=math.ceil(audit.chunk_frac * len(order)),
+        sections=tuple(_section_chunks(layout, number) for number in range(len(SECTIONS))),
         contribution=contribution,
     )
 
@@ -149,34 +163,20 @@ def drawn_outbound(case: Case, seed: bytes, *, frac: float) -> tuple[Outbound, .
     return tuple(drawn)
 
 
-def drawn_chunks(
-    layout: StateLayout, seed: bytes, segment: str, *, frac: float, whole_parameters: bool
-) -> tuple[int, ...]:
-    """The drawn chunks of a state: at least this fraction, at least one in each section, and always the last.
-
-    The last holds the step counter. Where a contribution must be recomputed, every chunk with parameters is taken too.
-    """
-    width = num_chunks(layout.state_bytes)
-    ranked = sorted(range(width), key=lambda index: lot(seed, segment, "chunk", index))
-    chosen = {*ranked[: math.ceil(frac * width)], width - 1}
-    for number in range(len(SECTIONS)):
-        within = _section_chunks(layout, number)
-        if not chosen & set(within):
-            chosen.add(next(index for index in ranked if index in within))
-    if whole_parameters:
-        chosen.update(_section_chunks(layout, 0))
-    return tuple(sorted(chosen))
+def chunk_order(layout: StateLayout, seed: bytes, segment: str) -> tuple[int, ...]:
+    """All chunks of a state in the order of their lots: nobody knows it before the draw."""
+    return tuple(sorted(range(num_chunks(layout.state_bytes)), key=lambda index: lot(seed, segment, "chunk", index)))
 
 
-def _section_chunks(layout: StateLayout, number: int) -> range:
-    """The chunks that hold bytes of section `number`."""
-    chunk_bytes = chunk_span(layout.state_bytes, 0)[1]
+def _section_chunks(layout: StateLayout, number: int) -> tuple[int, int]:
+    """The chunks that hold bytes of section `number`: from, and up to below."""
     start, end = number * layout.section_bytes, (number + 1) * layout.section_bytes
-    return range(start // chunk_bytes, -(-end // chunk_bytes))
+    return start // CHUNK_BYTES, -(-end // CHUNK_BYTES)
 
 
 def verified(need: Needed, evidence: Evidence) -> Evidence:
     """Only the bytes that are what they were asked for as; bytes of another digest or root are as good as none."""
+    fits = evidence.leaves is not None and check_leaves(need.end_root, need.end_bytes, evidence.leaves)
     frames = {name: data for name, data in evidence.frames.items() if digest(data) == name}
     deliveries = {name: data for name, data in evidence.deliveries.items() if digest(data) == name}
     chunks = {
@@ -187,6 +187,7 @@ def verified(need: Needed, evidence: Evidence) -> Evidence:
     return Evidence(
         public=_of_root(evidence.public, need.public_root, need.public_bytes),
         start=_of_root(evidence.start, need.start_root, need.start_bytes),
+        leaves=evidence.leaves if fits else None,
         frames=frames,
         deliveries=deliveries,
         chunks=chunks,
@@ -198,9 +199,23 @@ def _of_root(data: bytes | None, root: str, length_bytes: int) -> bytes | None:
     return data if fits else None
 
 
-def missing(need: Needed, evidence: Evidence) -> Missing:
-    """What of the needed bytes is not there. Give it verified evidence."""
-    owed = [f"chunk {index}" for index in need.chunks if index not in evidence.chunks]
+def joined(evidence: Evidence, more: Evidence) -> Evidence:
+    """Both together."""
+    return Evidence(
+        public=evidence.public if more.public is None else more.public,
+        start=evidence.start if more.start is None else more.start,
+        leaves=evidence.leaves if more.leaves is None else more.leaves,
+        frames={**evidence.frames, **more.frames},
+        deliveries={**evidence.deliveries, **more.deliveries},
+        chunks={**evidence.chunks, **more.chunks},
+    )
+
+
+def missing(need: Needed, evidence: Evidence, *, chunks: Iterable[int] = ()) -> Missing:
+    """What of the needed bytes, and of these chunks, is not there. Give it verified evidence."""
+    owed = [f"chunk {index}" for index in chunks if index not in evidence.chunks]
+    if need.order and evidence.leaves is None:
+        owed.append(f"the leaves of {need.end_root}")
     owed += [name for name in need.inbound if name not in evidence.frames]
     own = [lines.name for lines in need.deliveries if lines.holder == need.case.hotkey]
     owed += [name for name in own if name not in evidence.deliveries]

@@ -1,16 +1,21 @@
 """The judgement of a segment: pass, fail or void, with a reason word, from the evidence that could be had.
 
+It comes in two parts: `examine` ends in the replay, which tells what chunks of the end state are wanted (`chunks.py`);
+`conclude` compares with these. `audit` is both, for whoever has all evidence at once.
+
 `fail` needs the miner's own committed bytes against it, or its refusal to show them, seen by two. What the store or a
 neighbour owes and does not show makes a verdict void: no judgement, drawn again, and never a pass. Knows nothing of
 keys, transport or pay.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from subnet.audit.bookkeeping import equivocations, faults, unbound
+from subnet.audit.bookkeeping import contribution_faults, equivocations, faults, unbound
+from subnet.audit.chunks import chunks_wanted
 from subnet.audit.compare import END, Finding, compare
-from subnet.audit.evidence import Evidence, Needed, missing, verified
-from subnet.audit.replay import replay
+from subnet.audit.evidence import Evidence, Needed, joined, missing, verified
+from subnet.audit.replay import Replayed, replay
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.stage.layout import StateLayout
@@ -49,20 +54,55 @@ class Judgement:
     details: tuple[str, ...] = ()  # sentences for people; not part of the verdict
 
 
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """An audit that came to its replay: verified evidence, and the replay. It need not be repeated for later bytes."""
+
+    evidence: Evidence
+    replayed: Replayed
+
+    def wanted(self, need: Needed) -> tuple[int, ...]:
+        """The chunks of the end state that the miner has to show now."""
+        return chunks_wanted(need, self.evidence, self.replayed)
+
+    def with_more(self, need: Needed, more: Evidence) -> "Begun":
+        """The same with more evidence, verified here."""
+        return replace(self, evidence=joined(self.evidence, verified(need, more)))
+
+
 def audit(
     need: Needed, evidence: Evidence, run: RunConfig, *, corpus: Corpus, verifier: Verifier, refused: bool
 ) -> Judgement:
-    """Verify the evidence, replay the segment, compare and judge.
+    """Verify the evidence, replay the segment, compare and judge. Of the chunks only the wanted ones are looked at.
 
-    refused: the miner was asked for what is missing until the grace was over, and two validators of different
-    coldkeys (or the only one) saw that it does not give it.
+    refused: see `as_refused`.
     """
+    begun = examine(need, replace(evidence, chunks={}), run, corpus=corpus, verifier=verifier)
+    if isinstance(begun, Judgement):
+        judgement = begun
+    else:
+        wanted = begun.wanted(need)
+        shown = {index: evidence.chunks[index] for index in wanted if index in evidence.chunks}
+        judgement = conclude(need, begun.with_more(need, Evidence(chunks=shown)), run, wanted=wanted)
+    return as_refused(judgement) if refused else judgement
+
+
+def as_refused(judgement: Judgement) -> Judgement:
+    """The same once the miner was asked for what is missing until the grace was over, and two validators of different
+    coldkeys (or the only one) saw that it does not give it: what was withheld is a fail."""
+    return replace(judgement, verdict="fail") if judgement.reason == "withheld" else judgement
+
+
+def examine(
+    need: Needed, evidence: Evidence, run: RunConfig, *, corpus: Corpus, verifier: Verifier
+) -> Begun | Judgement:
+    """Verify the evidence, check that all is there but for chunks, check the books, and replay; or why not."""
     kept = verified(need, evidence)
     lacking, layout = missing(need, kept), StateLayout(run, need.case.stage)
     if lacking.public or (kept.public is not None and len(kept.public) != layout.public_bytes):
         return Judgement(verdict="void", reason="validator-fault", details=("the public state is missing",))
     if lacking.miner:
-        return Judgement(verdict="fail" if refused else "void", reason="withheld", details=lacking.miner)
+        return Judgement(verdict="void", reason="withheld", details=lacking.miner)
     seen = _shown(need, kept)
     loose = unbound(need.case, layout)
     if loose:
@@ -73,7 +113,25 @@ def audit(
     two_faced = equivocations(need.case, kept, run, verifier=verifier)
     if two_faced:
         return _exact("equivocated", two_faced, seen)
-    findings, unseen = compare(need, kept, replay(need.case, kept, run, corpus), run)
+    begun = Begun(evidence=kept, replayed=replay(need.case, kept, run, corpus))
+    begun.wanted(need)  # hashes the end state, which is remembered: here it may take its time
+    return begun
+
+
+def conclude(need: Needed, begun: Begun, run: RunConfig, *, wanted: Iterable[int]) -> Judgement:
+    """Compare what the miner committed to with the replay, and judge. Every chunk in the evidence is compared.
+
+    wanted: those that must be in it by now.
+    """
+    kept, replayed = begun.evidence, begun.replayed
+    lacking = missing(need, kept, chunks=wanted)
+    if lacking.miner:
+        return Judgement(verdict="void", reason="withheld", details=lacking.miner)
+    seen = _shown(need, kept)
+    wrong = contribution_faults(need, kept, replayed, run)
+    if wrong:
+        return _exact("bookkeeping", wrong, seen)
+    findings, unseen = compare(need, kept, replayed, run)
     return judge(findings, unseen=len(unseen), evidence=seen)
 
 

@@ -1,63 +1,91 @@
 """Pinned evidence: what an accuser puts where everybody can read it, so that anyone can repeat its verdict.
 
-The chunks of the end state, with their proofs, travel as one blob, the *pack*: its digest is the last of a fail's
-`evidence`. Everything else has the name that the ledger gives it. Knows nothing of stores or transport.
+What is known of the end state, its leaf hashes and chunks with their proofs, travels as one blob, the *pack*: its
+digest is the last of a fail's `evidence`. Everything else has the name that the ledger gives it. Knows nothing of
+stores or transport.
 
-A pack is, per chunk, index, length of the data, number of hashes of the proof (u32, little-endian each), the data, and
-the hashes (32 bytes each).
+A pack is the number of leaves (u32, little-endian), the leaves (32 bytes each), and then per chunk index, length of the
+data, number of hashes of the proof (u32, little-endian each), the data, and the hashes (32 bytes each).
 """
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from subnet.audit.case import disputes_of, lines_of
+from subnet.audit.chunks import known_chunks
 from subnet.audit.evidence import Chunk, Evidence, Needed, verified
+from subnet.audit.replay import Replayed
 from subnet.audit.tensors import frame_bytes
 from subnet.canonical import digest
 from subnet.errors import EvidenceError
 from subnet.ledger.accusing import FALSE, outcome
 from subnet.ledger.state import RunState, Segment
+from subnet.wire.merkle import HASH_BYTES, split_leaves
 from subnet.wire.messages import Verdict
 
 PINNED_FAILS = 16  # of one validator: the newest ones that are not known to be false
 PACK_SLACK_BYTES = 4096
+_COUNT = struct.Struct("<I")
 _HEAD = struct.Struct("<III")
-_HASH_BYTES = 32
 
 
-def pack_chunks(chunks: Mapping[int, Chunk]) -> bytes:
-    """The chunks of a state as one blob, by index."""
-    parts: list[bytes] = []
-    for index, chunk in sorted(chunks.items()):
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """What is known of one state: its leaves, one after the other (empty when they are not known), and chunks."""
+
+    leaves: bytes = b""
+    chunks: Mapping[int, Chunk] = field(default_factory=dict)
+
+
+def make_pack(pack: Pack) -> bytes:
+    """The bytes of a pack, its chunks by index."""
+    parts: list[bytes] = [_COUNT.pack(len(pack.leaves) // HASH_BYTES), pack.leaves]
+    for index, chunk in sorted(pack.chunks.items()):
         parts += [_HEAD.pack(index, len(chunk.data), len(chunk.proof)), chunk.data, *map(bytes.fromhex, chunk.proof)]
     return b"".join(parts)
 
 
-def unpack_chunks(pack: bytes) -> dict[int, Chunk]:
-    """The chunks of a pack; whether they belong to a state, their proofs show. Raises EvidenceError when it is none."""
+def read_pack(data: bytes) -> Pack:
+    """A pack; whether its parts belong to a state, the root shows. Raises EvidenceError when it is none."""
+    whole = _Cut(data)
+    (count,) = _COUNT.unpack(whole.take(_COUNT.size))
+    leaves = whole.take(count * HASH_BYTES)
     chunks: dict[int, Chunk] = {}
-    at = 0
-    while at < len(pack):
-        if len(pack) - at < _HEAD.size:
-            raise EvidenceError("expected a pack of chunks, found one that is cut off; fetch it again")
-        index, size, hashes = _HEAD.unpack_from(pack, at)
-        start, end = at + _HEAD.size, at + _HEAD.size + size
-        at = end + hashes * _HASH_BYTES
-        if at > len(pack):
-            raise EvidenceError("expected a pack of chunks, found one that is cut off; fetch it again")
-        proof = tuple(pack[end + i * _HASH_BYTES : end + (i + 1) * _HASH_BYTES].hex() for i in range(hashes))
-        chunks[index] = Chunk(data=pack[start:end], proof=proof)
-    return chunks
+    while whole.at < len(data):
+        index, size, hashes = _HEAD.unpack(whole.take(_HEAD.size))
+        chunk, proof = whole.take(size), split_leaves(whole.take(hashes * HASH_BYTES))
+        chunks[index] = Chunk(data=chunk, proof=tuple(each.hex() for each in proof))
+    return Pack(leaves=leaves, chunks=chunks)
 
 
-def to_pin(need: Needed, evidence: Evidence) -> dict[str, bytes]:
-    """What an accuser pins of the evidence, by name. The public state is in the run's store as it is."""
+@dataclass(kw_only=False)
+class _Cut:
+    """Bytes that are taken from front to back."""
+
+    data: bytes
+    at: int = 0
+
+    def take(self, size_bytes: int) -> bytes:
+        """The next ones. Raises EvidenceError where there are not so many."""
+        start, self.at = self.at, self.at + size_bytes
+        if self.at > len(self.data):
+            raise EvidenceError("expected a pack of chunks, found one that is cut off; fetch it again")
+        return self.data[start : self.at]
+
+
+def to_pin(need: Needed, evidence: Evidence, replayed: Replayed | None = None) -> dict[str, bytes]:
+    """What an accuser pins of the evidence, by name. The public state is in the run's store as it is.
+
+    replayed: the accuser's replay, where it came so far. It has the chunks that nobody had to show.
+    """
     kept = verified(need, evidence)
     pinned = {**kept.deliveries, **kept.frames}
     if kept.start is not None:
         pinned[need.start_root] = kept.start
-    if kept.chunks:
-        pack = pack_chunks(kept.chunks)
+    if kept.leaves is not None:
+        chunks = known_chunks(need, kept, replayed) if replayed else kept.chunks
+        pack = make_pack(Pack(leaves=kept.leaves, chunks=chunks))
         pinned[digest(pack)] = pack
     return pinned
 

@@ -9,6 +9,7 @@ and the maker of its replica, for calibration and machines with other means. Kno
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from subnet.stage.layout import (
     state_to_bytes,
 )
 from subnet.stage.state import Replica
+from subnet.wire.merkle import merkle_leaves
 from subnet.wire.messages import Receipt, Work
 
 MakeReplica = Callable[[RunConfig, int, ReplicaState], Replica]
@@ -58,6 +60,11 @@ class Replayed:
     steps: tuple[StepReplay, ...]
     end: bytes | None
     divisors: Flat | None = None
+
+    @cached_property
+    def leaves(self) -> tuple[bytes, ...]:
+        """The leaf hashes of the end state."""
+        return () if self.end is None else tuple(merkle_leaves(self.end))
 
 
 def start_state(case: Case, evidence: Evidence, layout: StateLayout) -> ReplicaState:

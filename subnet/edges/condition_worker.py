@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import torch
 
+from subnet.audit.chunks import with_most
 from subnet.audit.compare import compare
 from subnet.audit.replay import replay
 from subnet.config import RunConfig
@@ -73,7 +74,9 @@ def perform(job: Perform, corpus: Corpus) -> Answer:
     for _ in lane.segments(setting.skip_rounds):
         continue
     for number, rehearsed in enumerate(lane.segments(setting.rounds)):
-        Path(job.folder, f"{number:06}").write_bytes(msgspec.msgpack.encode(rehearsed))
+        evidence = with_most(rehearsed.need, rehearsed.evidence)
+        laid_out = Rehearsed(need=rehearsed.need, evidence=evidence)
+        Path(job.folder, f"{number:06}").write_bytes(msgspec.msgpack.encode(laid_out))
     return Answer()
 
 

@@ -14,7 +14,8 @@ import torch
 from msgspec.structs import replace
 
 from subnet.audit.case import Case, disputes_among
-from subnet.audit.evidence import Chunk, Evidence, Needed, needed_of
+from subnet.audit.chunks import CutChunks
+from subnet.audit.evidence import Evidence, Needed, needed_of
 from subnet.audit.tensors import frame_header, make_frame, read_frame, tokens_digest
 from subnet.canonical import canonical, digest
 from subnet.cheats.base import Cheat
@@ -27,7 +28,7 @@ from subnet.stage.layout import Flat, PublicState, public_to_bytes
 from subnet.stage.pipeline import Action, one_forward_one_backward
 from subnet.stage.state import Replica
 from subnet.wire.delivery import LINE_BYTES, inbound
-from subnet.wire.merkle import chunk_proof, chunk_span, merkle_leaves, merkle_root
+from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import WIRE_VERSION, Plan, Receipt, Work
 from template.auth import Caller
 from template.errors import BadSignature
@@ -39,7 +40,7 @@ MakeReplica = Callable[[RunConfig, int], Replica]
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsed:
-    """One segment with everything that its audit needs."""
+    """One segment with everything that its audit can need: chunks of the end state are cut when they are asked for."""
 
     need: Needed
     evidence: Evidence
@@ -310,14 +311,14 @@ class Rehearsal:
             held = self.miners[int(frame.receiver.removeprefix("miner-"))].received
             frames |= {frame.digest: held[frame.digest]} if frame.digest in held else {}
         shown = {name: lines for other in self.miners for name, lines in other.deliveries.items()}
-        end = miner.state
-        leaves = merkle_leaves(end)
+        chunks = CutChunks(miner.state)
         evidence = Evidence(
             public=self.publics.get(need.public_root),
             start=miner.start if need.start_root else None,
             frames=frames,
             deliveries={lines.name: shown[lines.name] for lines in need.deliveries},
-            chunks={index: _chunk(end, leaves, index) for index in need.chunks},
+            leaves=chunks.leaves if need.order else None,
+            chunks=chunks,
         )
         return Rehearsed(need=need, evidence=evidence)
 
@@ -339,11 +340,6 @@ def _work(index: int, sent: _Sent) -> Work:
         gradient_ack="ack" if sent.gradient_out else "",
         loss=sent.loss,
     )
-
-
-def _chunk(data: bytes, leaves: list[bytes], index: int) -> Chunk:
-    first, last = chunk_span(len(data), index)
-    return Chunk(data=data[first:last], proof=tuple(chunk_proof(leaves, index)))
 
 
 def _key(plan: Plan, index: int, kind: str, *, to: int) -> Hop:

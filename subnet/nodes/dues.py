@@ -11,6 +11,7 @@ from subnet.wire.messages import Draw
 
 LEAST_TRIES = 3
 RETRY_S = 2.0  # between two tries to get evidence
+KEPT = 4  # audits of which something is kept between two tries
 REST_S = 20.0  # between two rechecks of a segment of which this validator could not come to a judgement
 
 
@@ -23,6 +24,7 @@ class Due:
     tries: int = 0
     since_s: float | None = None  # of tries that failed for another reason than the miner's
     not_before_s: float = 0.0  # asked again only then
+    begun: object | None = None  # what the audit keeps of one try for the next
 
 
 @dataclass(kw_only=True)
@@ -58,6 +60,13 @@ class Dues:
             since_s = due.since_s = clock_s if due.since_s is None else due.since_s
         due.not_before_s = clock_s + RETRY_S
         return due.tries >= LEAST_TRIES and clock_s - since_s > grace_s
+
+    def keep(self, due: Due, begun: object) -> None:
+        """Keep what a try came to, of the newest few: it may be large."""
+        due.begun = None
+        for older in [each for each in self.waiting.values() if each.begun is not None][: -(KEPT - 1)]:
+            older.begun = None
+        due.begun = begun
 
     def done(self, due: Due, clock_s: float, *, judged: bool) -> None:
         """It was said; a `void` (not judged) may come up again, a recheck only after a rest."""

@@ -21,7 +21,7 @@ from subnet.ledger.state import RunState
 from subnet.nodes.client import RunClient
 from subnet.nodes.miner_routes import ChunkReply
 from subnet.nodes.reach import Peer, Reach
-from subnet.wire.merkle import check_chunk, chunk_proof, chunk_span, merkle_root
+from subnet.wire.merkle import check_chunk, check_leaves, chunk_proof, chunk_span, merkle_leaves, merkle_root
 from template.errors import BodyTooLarge, ClockSkew, PeerRefused, TransportError
 
 log = logging.getLogger("strata.validator")
@@ -59,13 +59,17 @@ class Source(Protocol):
         """A blob by digest or root that this hotkey owes."""
         ...
 
+    async def leaves(self, state: "State") -> bytes | None:
+        """The leaf hashes of a committed state, one after the other."""
+        ...
+
     async def chunk(self, state: "State", index: int) -> Chunk | None:
         """A chunk of a committed state with its proof."""
         ...
 
 
 def evidence_bytes(need: Needed, run: RunConfig) -> int:
-    """About how many bytes an audit fetches."""
+    """About how many bytes an audit fetches at most."""
     frames = frame_bytes(run) * (len(need.inbound) + len(need.outbound))
     return need.public_bytes + need.start_bytes + need.end_bytes + frames
 
@@ -80,21 +84,29 @@ def grace_s(need: Needed, run: RunConfig) -> float:
     return run.audit.grace_s + evidence_bytes(need, run) / LEAST_BYTES_PER_S
 
 
-async def gather(source: Source, run: RunConfig, need: Needed) -> Evidence:
-    """Everything of the needed bytes that the source gives."""
-    owner, size_bytes = need.case.hotkey, frame_bytes(run)
+async def gather(
+    source: Source, run: RunConfig, need: Needed, *, have: Evidence | None = None, chunks: Iterable[int] = ()
+) -> Evidence:
+    """Everything that the source gives of the needed bytes, and of these chunks, besides what is there already."""
+    known, owner, size_bytes = have or Evidence(), need.case.hotkey, frame_bytes(run)
     owners = dict.fromkeys(need.inbound, owner)
     owners |= {outbound.digest: outbound.receiver for outbound in need.outbound}
     signed = {lines.name: lines for lines in need.deliveries}
     end = State(holder=owner, root=need.end_root, size_bytes=need.end_bytes)
-    public, start, kept, deliveries, chunks = await asyncio.gather(
-        source.public(need.public_root, need.public_bytes) if need.public_root else _nothing(),
-        source.blob(owner, need.start_root, need.start_bytes) if need.start_root else _nothing(),
-        _all(owners, lambda name: source.blob(owners[name], name, size_bytes)),
-        _all(signed, lambda name: source.blob(signed[name].holder, name, signed[name].size_bytes)),
-        _all(need.chunks, lambda index: source.chunk(end, index)),
+    public = need.public_root if known.public is None else ""
+    start = need.start_root if known.start is None else ""
+    got = await asyncio.gather(
+        source.public(public, need.public_bytes) if public else _nothing(),
+        source.blob(owner, start, need.start_bytes) if start else _nothing(),
+        source.leaves(end) if need.order and known.leaves is None else _nothing(),
+        _all(owners.keys() - known.frames.keys(), lambda name: source.blob(owners[name], name, size_bytes)),
+        _all(
+            signed.keys() - known.deliveries.keys(),
+            lambda name: source.blob(signed[name].holder, name, signed[name].size_bytes),
+        ),
+        _all(set(chunks) - known.chunks.keys(), lambda index: source.chunk(end, index)),
     )
-    return Evidence(public=public, start=start, frames=kept, deliveries=deliveries, chunks=chunks)
+    return Evidence(public=got[0], start=got[1], leaves=got[2], frames=got[3], deliveries=got[4], chunks=got[5])
 
 
 async def _nothing() -> None:
@@ -163,6 +175,20 @@ class NetworkSource:
         found = await self._by_letter(holder, lambda: self.reach.by_letter(peer, name, limit_bytes=size_bytes))
         return found if found is not None else await self._stored(name, size_bytes)
 
+    async def leaves(self, state: State) -> bytes | None:
+        """From its holder, else made of the whole state where the store has it."""
+        peer, size_bytes = self._peer(state.holder), state.size_bytes
+
+        async def direct() -> bytes:
+            return await self.reach.leaves(peer, state.root, size_bytes=size_bytes)
+
+        async def letter() -> bytes:
+            return await self.reach.leaves_by_letter(peer, state.root, size_bytes=size_bytes)
+
+        found = await self._got(direct) if self.reach.directly(peer) else None
+        found = found if found is not None else await self._by_letter(state.holder, letter)
+        return found if found is not None else cut_leaves(await self._whole(state), state)
+
     async def chunk(self, state: State, index: int) -> Chunk | None:
         """From its holder, else cut from the whole state where the store has it."""
         peer, target = self._peer(state.holder), f"/v1/states/{state.root}/chunks/{index}"
@@ -177,9 +203,13 @@ class NetworkSource:
         found = found if found is not None else await self._by_letter(state.holder, letter)
         if found is not None:
             return found
+        return cut_chunk(await self._whole(state), state, index)
+
+    async def _whole(self, state: State) -> bytes | None:
+        """A whole state out of the store, fetched once."""
         if state.root not in self._states:
             self._states[state.root] = asyncio.ensure_future(self._stored(state.root, state.size_bytes))
-        return cut_chunk(await self._states[state.root], state, index)
+        return await self._states[state.root]
 
     def _peer(self, hotkey: str) -> Peer:
         return Peer(hotkey=hotkey, address=self.addresses.get(hotkey, ""))
@@ -245,6 +275,12 @@ def read_chunk(body: bytes, state: State, index: int) -> Chunk:
     if not check_chunk(state.root, state.size_bytes, index, reply.data, reply.proof):
         raise EvidenceError(f"expected chunk {index} of {state.root[:12]} from {state.holder}, found another; leave it")
     return Chunk(data=reply.data, proof=reply.proof)
+
+
+def cut_leaves(data: bytes | None, state: State) -> bytes | None:
+    """The leaves of a whole state, or None when there is none, or another's."""
+    leaves = b"".join(merkle_leaves(data)) if data is not None else b""
+    return leaves if check_leaves(state.root, state.size_bytes, leaves) else None
 
 
 def cut_chunk(data: bytes | None, state: State, index: int) -> Chunk | None:

@@ -97,10 +97,7 @@ class _Doors:
             raise BlobMissing(
                 f"expected a blob {name[:16]}, found none; it is older than two rounds, or another miner's"
             )
-        if "start" in request.query:
-            start = _number(request, "start")
-            data = data[start : start + _number(request, "length")]
-        return Reply(body=data)
+        return Reply(body=_part(request, data))
 
     async def chunk(self, request: Incoming) -> Reply:
         """One 64 KiB chunk of a state, with its proof."""
@@ -116,12 +113,12 @@ class _Doors:
         return Reply(body=canonical(reply), content_type="application/json")
 
     async def leaves(self, request: Incoming) -> Reply:
-        """The hashes of a state's chunks, which its root proves."""
+        """The hashes of a state's chunks, which its root proves: all, or `length` bytes of them from `start` on."""
         name = request.path["name"]
         data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
         if data is None:
-            raise BlobMissing(f"expected a state {name[:16]}, found none; check the root")
-        return Reply(body=b"".join(self._leaves(name, data)))
+            raise BlobMissing(f"expected a committed state, found no {name[:16]}; check the root")
+        return Reply(body=_part(request, b"".join(self._leaves(name, data))))
 
     def _leaves(self, root: str, data: bytes) -> list[bytes]:
         """The chunk hashes of a state, remembered: an audit asks for many chunks of the same one."""
@@ -134,6 +131,14 @@ class _Doors:
     async def health(self, request: Incoming) -> Reply:
         """Whether this miner works, and on what."""
         return json_reply(self._miner.health())
+
+
+def _part(request: Incoming, data: bytes) -> bytes:
+    """What of the bytes was asked for."""
+    if "start" not in request.query:
+        return data
+    start = _number(request, "start")
+    return data[start : start + _number(request, "length")]
 
 
 def _stored(blobs: BlobStore) -> Callable[[str], bytes | None]:

@@ -14,6 +14,7 @@ from subnet.edges.blobs import check_blob
 from subnet.errors import EvidenceError
 from subnet.nodes.client import LATE_TRIES, RunClient, fetch_rest, retried
 from subnet.wire.letter import make_letter, pack, send_target
+from subnet.wire.merkle import check_leaves, leaves_bytes
 from template.errors import BodyTooLarge, ClockSkew, PeerRefused, PeerUnreachable
 from template.inward import Inward
 from template.transport import Response
@@ -101,7 +102,7 @@ class Reach:
     async def by_letter(self, peer: Peer, name: str, *, limit_bytes: int) -> bytes:
         """A blob through the relay alone, once, verified: so that the relay sees what the peer answers."""
         data = bytearray()
-        await self._in_pieces(peer, name, data, limit_bytes)
+        await self._in_pieces(peer, _blob(name), data, limit_bytes)
         return _verified(data, name, peer)
 
     async def blob(self, peer: Peer, name: str, *, limit_bytes: int, patience_s: float) -> bytes:
@@ -115,16 +116,33 @@ class Reach:
                     return await fetch_rest(self._client.transport, peer.address, name, data, limit_bytes=limit_bytes)
                 except PeerUnreachable as error:
                     self._avoid(peer, error)
-            await self._in_pieces(peer, name, data, limit_bytes)
+            await self._in_pieces(peer, _blob(name), data, limit_bytes)
 
         await retried(attempt, what=f"{peer.hotkey} to send {name[:12]}", patience_s=patience_s)
         return _verified(data, name, peer)
 
-    async def _in_pieces(self, peer: Peer, name: str, data: bytearray, limit_bytes: int) -> None:
+    async def leaves(self, peer: Peer, root: str, *, size_bytes: int) -> bytes:
+        """The leaf hashes of a state of so many bytes, verified. Raises TransportError kinds, or EvidenceError."""
+        if self.directly(peer):
+            limit_bytes = leaves_bytes(size_bytes)
+            try:
+                parts = self._client.transport.download(peer.address, _leaves(root), limit_bytes=limit_bytes)
+                return _bound(b"".join([part async for part in parts]), root, size_bytes, peer)
+            except PeerUnreachable as error:
+                self._avoid(peer, error)
+        return await self.leaves_by_letter(peer, root, size_bytes=size_bytes)
+
+    async def leaves_by_letter(self, peer: Peer, root: str, *, size_bytes: int) -> bytes:
+        """The same through the relay, whether or not the peer can be connected to."""
+        data = bytearray()
+        await self._in_pieces(peer, _leaves(root), data, leaves_bytes(size_bytes))
+        return _bound(bytes(data), root, size_bytes, peer)
+
+    async def _in_pieces(self, peer: Peer, path: str, data: bytearray, limit_bytes: int) -> None:
         """By one letter after the other, so that no relay has to hold a whole state."""
         while len(data) < limit_bytes:
             length = min(self._piece_bytes, limit_bytes - len(data))
-            target = f"/v1/blobs/{name}?start={len(data)}&length={length}"
+            target = f"{path}?start={len(data)}&length={length}"
             piece = await self._by_letter(peer, _get(target), answer_bytes=length)
             data += piece.body
             if len(piece.body) != length:
@@ -160,6 +178,20 @@ def _verified(data: bytearray, name: str, peer: Peer) -> bytes:
         raise EvidenceError(f"expected the bytes of {name[:12]} from {peer.hotkey}, found none; ask another source")
     check_blob(name, data)
     return bytes(data)
+
+
+def _bound(data: bytes, root: str, size_bytes: int, peer: Peer) -> bytes:
+    if not check_leaves(root, size_bytes, data):
+        raise EvidenceError(f"expected the leaves of {root[:12]} from {peer.hotkey}, found others; leave it")
+    return data
+
+
+def _blob(name: str) -> str:
+    return f"/v1/blobs/{name}"
+
+
+def _leaves(root: str) -> str:
+    return f"/v1/states/{root}/leaves"
 
 
 def _get(target: str) -> Inward:

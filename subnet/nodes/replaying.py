@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from subnet.audit.chunks import chunks_to_repeat
 from subnet.audit.draw import seed_of
-from subnet.audit.evidence import Chunk, Missing, Needed, missing, needed, verified
-from subnet.audit.judge import Judgement, audit
-from subnet.audit.pinned import unpack_chunks
+from subnet.audit.evidence import Chunk, Evidence, Missing, Needed, missing, needed, verified
+from subnet.audit.judge import Begun, Judgement, conclude, examine
+from subnet.audit.pinned import Pack, read_pack
 from subnet.data.pack import Corpus
 from subnet.edges.blobs import check_blob, check_name
 from subnet.errors import ConfigError, EvidenceError, SubnetError
 from subnet.ledger.events import Event, Said
 from subnet.ledger.fold import fold
 from subnet.ledger.state import RunState
-from subnet.nodes.evidence import State, cut_chunk, gather, read_chunk
+from subnet.nodes.evidence import State, cut_chunk, cut_leaves, gather, read_chunk
+from subnet.wire.merkle import check_leaves, leaves_bytes
 from subnet.wire.messages import Verdict, read_signed
 from template.auth import Verifier
 from template.errors import TransportError
@@ -130,10 +132,12 @@ class PublicSource:
         pack: str,
         told: Callable[[int], None] = lambda size_bytes: None,
     ) -> None:
-        """pack: the name of the pinned chunks, where the verdict has one. told: how many bytes came, each time."""
+        """pack: the name of what was pinned of the end state, where the verdict has one. told: how many bytes came,
+        each time."""
         self._folders, self._transport, self._store = folders, transport, store
         self._addresses, self._pack, self._told = addresses, pack, told
         self._whole: dict[str, asyncio.Task[bytes | None]] = {}
+        self._unpacked: Pack | None = None
         self._slots = asyncio.Semaphore(PARALLEL)
 
     async def public(self, root: str, size_bytes: int) -> bytes | None:
@@ -142,12 +146,30 @@ class PublicSource:
     async def blob(self, holder: str, name: str, size_bytes: int) -> bytes | None:
         return await self._blob((self._store, self._addresses.get(holder, "")), name, size_bytes)
 
+    async def pinned(self, state: State) -> Pack:
+        """What an accuser pinned of this state; an empty pack where there is none, or none that can be read."""
+        if self._unpacked is None:
+            size_bytes = 2 * state.size_bytes + (1 << 16)
+            self._unpacked = _read(await self._once(self._pack, size_bytes) if self._pack else None)
+        return self._unpacked
+
+    async def leaves(self, state: State) -> bytes | None:
+        leaves = (await self.pinned(state)).leaves
+        if check_leaves(state.root, state.size_bytes, leaves):
+            return leaves
+        whole, address = await self._once(state.root, state.size_bytes), self._addresses.get(state.holder, "")
+        if whole is not None:
+            return cut_leaves(whole, state)
+        if self._transport is None or not address:
+            return None
+        path, limit_bytes = f"/v1/states/{state.root}/leaves", leaves_bytes(state.size_bytes)
+        leaves = await self._fetched(self._transport, address, path, limit_bytes) or b""
+        return leaves if check_leaves(state.root, state.size_bytes, leaves) else None
+
     async def chunk(self, state: State, index: int) -> Chunk | None:
-        if self._pack:
-            pack = await self._once(self._pack, 2 * state.size_bytes + (1 << 16))
-            chunk = _unpacked(pack).get(index) if pack is not None else None
-            if chunk is not None:
-                return chunk
+        chunk = (await self.pinned(state)).chunks.get(index)
+        if chunk is not None:
+            return chunk
         whole = await self._once(state.root, state.size_bytes)
         if whole is not None:
             return cut_chunk(whole, state, index)
@@ -176,26 +198,33 @@ class PublicSource:
         data = self._folders.get(name)
         for peer in peers if data is None else ():
             if data is None and peer and self._transport is not None:
-                data = await self._fetched(self._transport, peer, name, size_bytes)
+                data = _named(name, await self._fetched(self._transport, peer, f"/v1/blobs/{name}", size_bytes))
         return data
 
-    async def _fetched(self, transport: Transport, peer: str, name: str, size_bytes: int) -> bytes | None:
+    async def _fetched(self, transport: Transport, peer: str, path: str, size_bytes: int) -> bytes | None:
         async with self._slots:
             try:
-                parts = [part async for part in transport.download(peer, f"/v1/blobs/{name}", limit_bytes=size_bytes)]
-                data = b"".join(parts)
-                self._told(len(data))
-                check_blob(name, data)
+                data = b"".join([part async for part in transport.download(peer, path, limit_bytes=size_bytes)])
             except (TransportError, SubnetError):
                 return None
+            self._told(len(data))
             return data
 
 
-def _unpacked(pack: bytes) -> dict[int, Chunk]:
+def _named(name: str, data: bytes | None) -> bytes | None:
+    """The bytes where they are what the name says."""
     try:
-        return unpack_chunks(pack)
+        check_blob(name, data or b"")
     except EvidenceError:
-        return {}
+        return None
+    return data
+
+
+def _read(pack: bytes | None) -> Pack:
+    try:
+        return read_pack(pack) if pack is not None else Pack()
+    except EvidenceError:
+        return Pack()
 
 
 def source_of(
@@ -220,12 +249,33 @@ async def replay_verdict(claim: Claim, source: PublicSource, corpus: Corpus, ver
     unproven = sum(lines.name not in evidence.deliveries for lines in need.deliveries)
     if gone.public or gone.miner or unproven:
         raise EvidenceError(_gone(claim, gone))
-    judge = partial(audit, need, evidence, run, corpus=corpus, verifier=verifier, refused=False)
-    judgement = await asyncio.to_thread(judge)
+    begin = partial(examine, need, evidence, run, corpus=corpus, verifier=verifier)
+    judgement = await asyncio.to_thread(begin)
+    if isinstance(judgement, Begun):
+        begun, wanted = await _with_chunks(claim, source, judgement)
+        gone = missing(need, begun.evidence, chunks=wanted)
+        if gone.miner:
+            raise EvidenceError(_gone(claim, gone))
+        judgement = await asyncio.to_thread(partial(conclude, need, begun, run, wanted=wanted))
     outcome = Outcome(claim=claim, judgement=judgement, lines=compared(claim.verdict, judgement))
     if gone.neighbours and not outcome.agrees:
         raise EvidenceError(_gone(claim, gone))  # what nobody shows could have made the difference
     return outcome
+
+
+async def _with_chunks(claim: Claim, source: PublicSource, begun: Begun) -> tuple[Begun, tuple[int, ...]]:
+    """The audit with the chunks that it takes, and which: of a fail what its author pinned, or what is wanted here.
+
+    On another machine other chunks may differ from the replay, and nobody may serve these any longer; but one of those
+    that the author had must show the fail.
+    """
+    need = claim.need
+    end = State(holder=need.case.hotkey, root=need.end_root, size_bytes=need.end_bytes)
+    pinned = verified(need, Evidence(chunks=(await source.pinned(end)).chunks)).chunks
+    repeated = chunks_to_repeat(need, begun.evidence, begun.replayed, pinned)
+    wanted = repeated if pinned else begun.wanted(need)
+    more = await gather(source, claim.state.config, need, have=begun.evidence, chunks=wanted)
+    return begun.with_more(need, more), wanted
 
 
 def _gone(claim: Claim, gone: Missing) -> str:

@@ -10,15 +10,16 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from subnet.audit.draw import OWED_ROUNDS, draw, draw_points, point_of, seed_of
-from subnet.audit.evidence import Needed, needed
-from subnet.audit.judge import Judgement, audit, make_verdict
+from subnet.audit.evidence import Evidence, Needed, needed
+from subnet.audit.judge import Begun, Judgement, as_refused, conclude, examine, make_verdict
 from subnet.audit.pathway import suspects
 from subnet.audit.pinned import to_pin
+from subnet.audit.replay import Replayed
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.errors import SubnetError
@@ -29,7 +30,7 @@ from subnet.ledger.state import RunState, is_accusation
 from subnet.nodes.client import RunClient
 from subnet.nodes.clock import now_ms
 from subnet.nodes.dues import Due, Dues, first_of
-from subnet.nodes.evidence import gather, grace_s, network_source
+from subnet.nodes.evidence import NetworkSource, gather, grace_s, network_source
 from subnet.nodes.follower import Follower
 from subnet.nodes.readiness import Readiness
 from subnet.nodes.weighing import Weighing
@@ -38,12 +39,24 @@ from template.chain import Chain
 from template.errors import ChainError, PeerRefused, TransportError
 from template.values import ChainView
 
+T = TypeVar("T")
+
 log = logging.getLogger("strata.validator")
 
 POLL_S = 2.0
 CHAIN_PAUSE_S = 1.0
 IDLE_S = 0.5
 OWN_FAULTS = (SubnetError, ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, ValueError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """What one try to audit a segment came to, what that rests on, and the source of what was asked for last."""
+
+    judgement: Judgement
+    evidence: Evidence
+    source: NetworkSource
+    replayed: Replayed | None = None
 
 
 class Validator:
@@ -190,25 +203,40 @@ class Validator:
         """Fetch, replay, judge, and say so. What is withheld is asked for again until the grace is over."""
         state, segment = self.state, self.state.segments[due.segment]
         need = needed(state, segment, seed=seed_of(state, segment, due.draw, self.hotkey))
-        source = network_source(self.client, state, need)
-        evidence = await gather(source, self.run, need)
-        judge = partial(audit, need, evidence, self.run, corpus=self.corpus, verifier=self.client.verifier)
-        judgement = await self._judge(partial(judge, refused=False))
+        tried = await self._tried(due, need)
+        judgement = tried.judgement
         clock_s, withheld = time.monotonic(), judgement.reason == "withheld"
         if judgement.verdict == "void":
             if not self.dues.tried(due, clock_s, withheld=withheld, grace_s=grace_s(need, self.run)):
                 return
-            witnessed = source.witnessed(segment.hotkey) and refusal_seen_by_two(state, segment, self.hotkey)
+            witnessed = tried.source.witnessed(segment.hotkey) and refusal_seen_by_two(state, segment, self.hotkey)
             if withheld and witnessed and segment.round > state.round - OWED_ROUNDS:
-                judgement = await self._judge(partial(judge, refused=True))
+                judgement = as_refused(judgement)
         self.dues.done(due, clock_s, judged=judgement.verdict != "void")
-        pinned = to_pin(need, evidence) if judgement.verdict == "fail" else {}
+        pinned = to_pin(need, tried.evidence, tried.replayed) if judgement.verdict == "fail" else {}
         if pinned:
             judgement = replace(judgement, evidence=(*judgement.evidence, list(pinned)[-1]))
         if await self._say(need, due.draw, judgement) and pinned:
             task = asyncio.create_task(self._pin(pinned))
             self._pinning.add(task)
             task.add_done_callback(self._pinning.discard)
+
+    async def _tried(self, due: Due, need: Needed) -> Tried:
+        """One try. A replay that an earlier one came to is not repeated: only what is still missing is asked for."""
+        source, state, begun = network_source(self.client, self.state, need), self.state, due.begun
+        if not isinstance(begun, Begun):
+            evidence = await gather(source, self.run, need)
+            begin = partial(examine, need, evidence, self.run, corpus=self.corpus, verifier=self.client.verifier)
+            found = await self._judge(begin)
+            if isinstance(found, Judgement):
+                return Tried(judgement=found, evidence=evidence, source=source)
+            begun, source = found, network_source(self.client, state, need)
+        wanted = begun.wanted(need)
+        more = await gather(source, self.run, need, have=begun.evidence, chunks=wanted)
+        begun = begun.with_more(need, more)
+        self.dues.keep(due, begun)
+        judgement = await self._judge(partial(conclude, need, begun, self.run, wanted=wanted))
+        return Tried(judgement=judgement, evidence=begun.evidence, source=source, replayed=begun.replayed)
 
     async def _pin(self, pinned: dict[str, bytes]) -> None:
         """Put the evidence of a fail where everybody can read it, and repeat the verdict."""
@@ -218,10 +246,10 @@ class Validator:
             except (TransportError, SubnetError) as error:
                 log.warning("evidence=%s not pinned reason=%r", name[:12], str(error))
 
-    async def _judge(self, judge: Callable[[], Judgement]) -> Judgement:
+    async def _judge(self, judge: Callable[[], T]) -> T | Judgement:
         """Judge in the compute thread. Whatever fails here is this validator's fault, and no judgement of the miner."""
         try:
-            judgement: Judgement = await self._compute(judge)
+            judgement: T = await self._compute(judge)
         except OWN_FAULTS as error:
             log.error("audit failed reason=%r", str(error))
             return Judgement(verdict="void", reason="validator-fault", details=(str(error),))

@@ -6,7 +6,7 @@ sibling moves up unchanged. Knows nothing of what the bytes mean.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import blake3
 
@@ -67,16 +67,44 @@ def merkle_root(data: Bytes) -> str:
 
 def chunk_proof(source: Bytes | Sequence[bytes], index: int) -> list[str]:
     """The siblings on the way from a chunk to the top, as hex; `source` is the data, or its leaves."""
-    level = merkle_leaves(source) if isinstance(source, bytes | bytearray | memoryview) else list(source)
-    if not 0 <= index < len(level):
-        raise IndexError(f"expected a chunk below {len(level)}, found {index}")
+    leaves = merkle_leaves(source) if isinstance(source, bytes | bytearray | memoryview) else source
+    return chunk_proofs(leaves, (index,))[index]
+
+
+def chunk_proofs(leaves: Sequence[bytes], indices: Iterable[int]) -> dict[int, list[str]]:
+    """The proofs of many chunks, by index, with the tree made once."""
+    levels = [list(leaves)]
+    while len(levels[-1]) > 1:
+        levels.append(_parents(levels[-1]))
+    return {index: _siblings(levels, index) for index in indices}
+
+
+def _siblings(levels: Sequence[Sequence[bytes]], index: int) -> list[str]:
+    if not 0 <= index < len(levels[0]):
+        raise IndexError(f"expected a chunk below {len(levels[0])}, found {index}")
     proof = []
-    while len(level) > 1:
-        sibling = index ^ 1
-        if sibling < len(level):
-            proof.append(level[sibling].hex())
-        level, index = _parents(level), index // 2
+    for level in levels[:-1]:
+        if index ^ 1 < len(level):
+            proof.append(level[index ^ 1].hex())
+        index //= 2
     return proof
+
+
+def leaves_bytes(length_bytes: int) -> int:
+    """How many bytes the leaves of this many bytes of data have, one after the other."""
+    return HASH_BYTES * num_chunks(length_bytes)
+
+
+def split_leaves(leaves: Bytes) -> tuple[bytes, ...]:
+    """The leaves that stand one after the other in these bytes."""
+    whole = bytes(leaves)
+    return tuple(whole[start : start + HASH_BYTES] for start in range(0, len(whole), HASH_BYTES))
+
+
+def check_leaves(root: str, length_bytes: int, leaves: Bytes) -> bool:
+    """Whether these are the leaves, one after the other, of the `length_bytes` bytes that `root` names."""
+    fits = 0 <= length_bytes < 1 << 64 and memoryview(leaves).nbytes == leaves_bytes(length_bytes)
+    return fits and root_of_leaves(split_leaves(leaves), length_bytes) == root
 
 
 def _hash_of(sibling: str) -> bytes | None:

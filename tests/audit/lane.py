@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from subnet.audit.case import Lines
+from subnet.audit.chunks import CutChunks
 from subnet.audit.draw import draw_seed
-from subnet.audit.evidence import Chunk, Evidence, Needed, needed
+from subnet.audit.evidence import Evidence, Needed, needed
 from subnet.audit.judge import Judgement, audit
 from subnet.audit.tensors import frame_bytes, frame_header, make_frame, read_frame, tokens_digest
 from subnet.canonical import canonical, digest
@@ -43,7 +44,7 @@ from subnet.stage.layout import PublicState, public_to_bytes
 from subnet.stage.pipeline import Action, one_forward_one_backward
 from subnet.stage.state import Replica
 from subnet.wire.delivery import Key, deliver_target, inbound, make_line
-from subnet.wire.merkle import chunk_proof, chunk_span, merkle_root
+from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import WIRE_VERSION, Free, Join, Message, Plan, Receipt, Signed, Wiring, Work
 from template.auth import request_bytes
 from template.fake.keys import FakeVerifier, fake_signature
@@ -344,13 +345,14 @@ class Lane:
             receiver = next(miner for miner in self.miners if miner.hotkey == frame.receiver)
             if frame.digest in receiver.received:
                 frames[frame.digest] = receiver.received[frame.digest]
-        end = owner.states[need.end_root]
+        chunks = CutChunks(owner.states[need.end_root])
         return Evidence(
             public=self.public.get(need.public_root),
             start=owner.states.get(need.start_root),
             frames=frames,
             deliveries={lines.name: self.shown(lines) for lines in need.deliveries},
-            chunks={index: chunk_of(end, index) for index in need.chunks},
+            leaves=chunks.leaves if need.order else None,
+            chunks=chunks,
         )
 
     def shown(self, lines: Lines) -> bytes:
@@ -372,12 +374,6 @@ def signed_line(run: RunConfig, key: Key, name: str, *, sender: str, receiver: s
     target = deliver_target(run.run_id, key, name, frame_bytes(run))
     signed = request_bytes("POST", target, nonce_ns=NONCE, sender=sender, receiver=receiver)
     return make_line(NONCE, fake_signature(sender, signed).hex())
-
-
-def chunk_of(data: bytes, index: int) -> Chunk:
-    """A chunk of a state with its proof."""
-    first, last = chunk_span(len(data), index)
-    return Chunk(data=data[first:last], proof=tuple(chunk_proof(data, index)))
 
 
 def _work(index: int, record: Mapping[str, object]) -> Work:

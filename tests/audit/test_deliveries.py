@@ -1,12 +1,13 @@
 """Whose word a frame is: what came in has its sender's signature, and who states other than it signed is found out."""
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from subnet.audit.case import disputes_of
-from subnet.audit.evidence import Evidence, needed
+from subnet.audit.evidence import needed
 from subnet.audit.judge import Judgement, audit
 from subnet.canonical import digest
 from subnet.cheats.base import Cheat
@@ -26,9 +27,7 @@ def judged(
     whole = lane.evidence(need)
     deliveries = dict(whole.deliveries)
     change(deliveries)
-    evidence = Evidence(
-        public=whole.public, start=whole.start, frames=whole.frames, deliveries=deliveries, chunks=whole.chunks
-    )
+    evidence = dataclasses.replace(whole, deliveries=deliveries)
     return audit(need, evidence, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=refused)
 
 

@@ -8,11 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subnet.audit.draw import draw_seed
-from subnet.audit.evidence import drawn_chunks, drawn_outbound, needed
-from subnet.stage.layout import SECTIONS, StateLayout
-from subnet.wire.merkle import CHUNK_BYTES, num_chunks
+from subnet.audit.evidence import drawn_outbound, needed
 from tests.audit.lane import SEED, Lane, lane_run
-from tests.model.tiny import tiny_model
 
 seeds = st.binary(min_size=32, max_size=32)
 
@@ -23,35 +20,6 @@ def lane() -> Lane:
     lane = Lane(lane_run(3))
     lane.round(0)
     return lane
-
-
-@pytest.fixture(scope="module")
-def layout() -> StateLayout:
-    """A state of several chunks per section."""
-    return StateLayout(lane_run(1, model=tiny_model(hidden_size=64, intermediate_size=256, head_dim=16)), 0)
-
-
-@given(seeds, st.floats(0.01, 1.0), st.booleans())
-def test_drawn_chunks_reach_every_section_and_the_counter(layout, seed, frac, whole):
-    """At least the fraction, at least one in each section, the last always; all parameters for a contribution."""
-    chunks = drawn_chunks(layout, seed, "segment", frac=frac, whole_parameters=whole)
-    width = num_chunks(layout.state_bytes)
-    assert width > 12 and len(chunks) >= math.ceil(frac * width) and chunks[-1] == width - 1
-    for number in range(len(SECTIONS)):
-        start, end = number * layout.section_bytes, (number + 1) * layout.section_bytes
-        assert any(index * CHUNK_BYTES < end and (index + 1) * CHUNK_BYTES > start for index in chunks)
-    if whole:
-        assert set(range(math.ceil(layout.section_bytes / CHUNK_BYTES))) <= set(chunks)
-
-
-def test_every_chunk_is_drawn_under_some_seed(layout):
-    """No chunk is safe: at one quarter, one stays undrawn over 100 seeds with chance 0.75^100 = 3e-13."""
-    drawn = {
-        index
-        for number in range(100)
-        for index in drawn_chunks(layout, draw_seed("r", str(number), "h", "v"), "s", frac=0.25, whole_parameters=False)
-    }
-    assert drawn == set(range(num_chunks(layout.state_bytes)))
 
 
 @settings(max_examples=30)
@@ -74,12 +42,12 @@ def test_all_inbound_frames_are_the_audited_miners_to_show(lane):
 
 
 def test_only_what_is_needed_is_asked_for(lane):
-    """A first segment starts at the public state, a later one at its own; a bare close needs both and no chunks."""
+    """A first segment starts at the public state, a later one at its own; a bare close needs both and no leaves."""
     opening, later, close = (needed(lane.state, segment, seed=SEED) for segment in lane.segments(0))
-    assert opening.public_root and not opening.start_root and opening.chunks
+    assert opening.public_root and not opening.start_root and opening.order
     assert later.start_root == opening.end_root and not later.public_root
     assert close.public_root and close.start_root == later.end_root and close.contribution
-    assert close.chunks == close.inbound == close.outbound == ()
+    assert close.order == close.inbound == close.outbound == ()
 
 
 def test_another_seed_asks_for_other_frames(lane):

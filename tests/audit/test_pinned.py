@@ -1,13 +1,14 @@
-"""Pinned evidence: chunks in one blob, and what an accuser may put into the run's store, and no more."""
+"""Pinned evidence: what is known of an end state in one blob, and what an accuser may put into the store, no more."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from subnet.audit.evidence import Chunk, needed
-from subnet.audit.pinned import PACK_SLACK_BYTES, PINNED_FAILS, pack_chunks, pinnable, pinned_by, to_pin, unpack_chunks
+from subnet.audit.pinned import PACK_SLACK_BYTES, PINNED_FAILS, Pack, make_pack, pinnable, pinned_by, read_pack, to_pin
 from subnet.canonical import digest
 from subnet.errors import EvidenceError
+from subnet.wire.merkle import check_leaves
 from tests.audit.lane import SEED, Lane, lane_run
 from tests.ledger.log import hotkey
 from tests.ledger.simulation import Simulation
@@ -18,25 +19,26 @@ parts = st.dictionaries(
 )
 
 
-@given(parts)
-def test_a_pack_gives_back_its_chunks(made: dict[int, tuple[bytes, list[str]]]) -> None:
+@given(parts, st.lists(hashes, max_size=5))
+def test_a_pack_gives_back_its_leaves_and_chunks(made: dict[int, tuple[bytes, list[str]]], leaves: list[str]) -> None:
     chunks = {index: Chunk(data=data, proof=tuple(proof)) for index, (data, proof) in made.items()}
-    assert unpack_chunks(pack_chunks(chunks)) == chunks
+    pack = Pack(leaves=bytes.fromhex("".join(leaves)), chunks=chunks)
+    assert read_pack(make_pack(pack)) == pack
 
 
 @given(st.binary(min_size=1, max_size=300))
 def test_garbage_is_no_pack_or_one_of_chunks_that_prove_nothing(data: bytes) -> None:
     try:
-        assert all(isinstance(chunk, Chunk) for chunk in unpack_chunks(data).values())
+        assert all(isinstance(chunk, Chunk) for chunk in read_pack(data).chunks.values())
     except EvidenceError as error:
         assert "cut off" in str(error)
 
 
 def test_a_cut_pack_is_refused() -> None:
-    pack = pack_chunks({3: Chunk(data=b"x" * 50, proof=("ab" * 32,))})
-    for length in (5, 20, len(pack) - 1):
+    pack = make_pack(Pack(leaves=b"y" * 32, chunks={3: Chunk(data=b"x" * 50, proof=("ab" * 32,))}))
+    for length in (0, 3, 5, 20, 40, len(pack) - 1):
         with pytest.raises(EvidenceError):
-            unpack_chunks(pack[:length])
+            read_pack(pack[:length])
 
 
 def test_all_that_is_pinned_may_be_pinned_and_is_named_by_the_ledger() -> None:
@@ -47,7 +49,8 @@ def test_all_that_is_pinned_may_be_pinned_and_is_named_by_the_ledger() -> None:
     need = needed(lane.state, segment, seed=SEED)
     pinned = to_pin(need, lane.evidence(need))
     pack = list(pinned)[-1]
-    assert unpack_chunks(pinned[pack]).keys() == set(need.chunks)
+    unpacked = read_pack(pinned[pack])
+    assert check_leaves(need.end_root, need.end_bytes, unpacked.leaves) and unpacked.chunks.keys() == set(need.order)
     fail = Simulation().verdict("validator-0", segment, "fail", evidence=("0" * 64, pack))
     allowed = pinnable(lane.state, segment, fail)
     assert pinned.keys() <= allowed.keys()

@@ -1,5 +1,7 @@
 """Replay on real stages: honest segments come back bit for bit, whatever the stage, family, codec or round."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from subnet.canonical import canonical, digest
 from subnet.cheats.base import Cheat
 from subnet.merge.contribution import norm, read_contribution
 from subnet.wire.messages import Receipt, Work
-from tests.audit.lane import SEED, VERIFIER, Lane, chunk_of, lane_run, reasons
+from tests.audit.lane import SEED, VERIFIER, Lane, lane_run, reasons
 from tests.model.tiny import tiny_model
 
 pytestmark = pytest.mark.flow
@@ -258,12 +260,12 @@ def test_an_input_that_it_did_not_acknowledge_fails():
 
 
 def test_what_the_miner_does_not_show_is_void_in_the_grace_and_a_fail_after_it(honest):
-    """Start state, inbound frame or chunk: each alone is enough."""
+    """Start state, inbound frame or leaves: each alone is enough."""
     need, evidence = ready(honest, 1, 1)
     less = [
         changed(evidence, start=None),
         changed(evidence, frames=without(evidence.frames, need.inbound[0])),
-        changed(evidence, chunks=without(evidence.chunks, need.chunks[0])),
+        changed(evidence, leaves=None),
     ]
     for part in less:
         early, late = judge_with(honest, need, part), judge_with(honest, need, part, refused=True)
@@ -273,8 +275,7 @@ def test_what_the_miner_does_not_show_is_void_in_the_grace_and_a_fail_after_it(h
 
 def changed(evidence: Evidence, **change: object) -> Evidence:
     """The evidence with something replaced."""
-    fields = {name: getattr(evidence, name) for name in ("public", "start", "frames", "chunks", "deliveries")}
-    return Evidence(**(fields | change))
+    return replace(evidence, **change)
 
 
 def without(mapping, key):
@@ -288,12 +289,11 @@ def flipped(data: bytes) -> bytes:
 def test_other_bytes_are_as_good_as_none(honest):
     """A flipped bit in anything the miner serves is not the thing that was asked for."""
     need, evidence = ready(honest, 1, 1)
-    name, index = need.inbound[0], need.chunks[0]
-    end = flipped(honest.miners[1].states[need.end_root])
+    name = need.inbound[0]
     bad = [
         changed(evidence, start=flipped(evidence.start)),
         changed(evidence, frames={**evidence.frames, name: flipped(evidence.frames[name])}),
-        changed(evidence, chunks={**evidence.chunks, index: chunk_of(end, index)}),
+        changed(evidence, leaves=flipped(evidence.leaves)),
     ]
     for part in bad:
         assert judge_with(honest, need, part).reason == "withheld"

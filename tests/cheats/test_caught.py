@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from subnet.audit.bookkeeping import faults
 from subnet.audit.compare import Finding
 from subnet.audit.judge import judge
 from subnet.cheats.base import Cheat
 from subnet.cheats.copying import Copy
 from subnet.cheats.registry import make_cheat
 from subnet.config import RunConfig
-from subnet.sim.segment import VERIFIER, cheat_segment, compared, judged, segment_corpus
+from subnet.sim.segment import cheat_segment, compared, judged
 from subnet.stage.layout import StateLayout
 from tests.audit.lane import lane_run
 
@@ -130,9 +129,9 @@ def test_a_spoilt_contribution_is_not_that_of_the_committed_end_state(kind):
     """Where no tensors are sent, the contribution is what is spoilt; byte for byte, so no strength is too small."""
     need, evidence = cheat_segment(ALONE, 0, make_cheat(kind, 1e-6), seed=1, number=1)
     assert need.case.close is not None
-    assert judged(ALONE, need, evidence).reason == "bookkeeping"
-    wrong = faults(need, evidence, ALONE, segment_corpus(ALONE), verifier=VERIFIER)
-    assert wrong[0] == "the contribution is not that of the committed end state"
+    said = judged(ALONE, need, evidence)
+    assert said.reason == "bookkeeping"
+    assert said.details[0] == "the contribution is not that of the committed end state"
 
 
 @pytest.mark.parametrize("strength", [0.0, 1e-3])
@@ -142,9 +141,9 @@ def test_another_replicas_contribution_is_not_that_of_the_own_end_state(strength
     other = np.random.default_rng(1).normal(0, 1e-3, StateLayout(RUN, FIRST).num_parameters)
     copy.offer(other.astype("<f4").tobytes())
     need, evidence = cheat_segment(RUN, FIRST, copy, seed=1, number=1)
-    assert judged(RUN, need, evidence).reason == "bookkeeping"
-    wrong = faults(need, evidence, RUN, segment_corpus(RUN), verifier=VERIFIER)
-    assert "the contribution is not that of the committed end state" in wrong
+    said = judged(RUN, need, evidence)
+    assert said.reason == "bookkeeping"
+    assert "the contribution is not that of the committed end state" in said.details
 
 
 @pytest.mark.parametrize(("stage", "hops"), [(FIRST, 4), (MIDDLE, 8), (LAST, 4)])

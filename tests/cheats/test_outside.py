@@ -4,13 +4,13 @@ Eight hooks show in a replay of its segments, `reduce` in the ledger, `serve_blo
 asked for. Without the deviation the same miner passes, so it is the deviation that is caught.
 """
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from subnet.audit.evidence import Evidence
 from subnet.audit.judge import Judgement, audit
 from subnet.cheats.base import Cheat
 from subnet.cheats.registry import make_cheat, parse_cheats
@@ -78,13 +78,7 @@ def show_withheld(cheat: Cheat) -> Judgement:
     """What an audit says when the miner serves its own evidence through the cheat, and two saw that."""
     need, evidence = cheat_segment(RUN, MIDDLE, Cheat(0.0), seed=1)
     own = {name: cheat.serve_blob(evidence.frames.get, name) for name in need.inbound}
-    shown = Evidence(
-        public=evidence.public,
-        start=evidence.start,
-        frames=evidence.frames | own,
-        deliveries=evidence.deliveries,
-        chunks=evidence.chunks,
-    )
+    shown = dataclasses.replace(evidence, frames=evidence.frames | own)
     return audit(need, shown, RUN, corpus=segment_corpus(RUN), verifier=VERIFIER, refused=True)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from subnet.nodes.dues import LEAST_TRIES, RETRY_S, Due, Dues, first_of
+from subnet.nodes.dues import KEPT, LEAST_TRIES, RETRY_S, Due, Dues, first_of
 from subnet.wire.messages import Draw
 
 DRAW = Draw(block=4, block_hash="00", root="ab", count=3)
@@ -26,6 +26,17 @@ def test_a_segment_is_due_once_and_never_again_once_judged() -> None:
     dues.done(due, 1.0, judged=True)
     dues.put("a", DRAW)
     assert dues.waiting == {}
+
+
+def test_what_a_try_came_to_is_kept_for_the_next_one_of_the_newest_few() -> None:
+    """A miner that withholds in many segments cannot fill a validator's memory."""
+    dues = Dues()
+    for number in range(KEPT + 3):
+        dues.keep(due_of(dues, f"segment-{number}"), f"replay {number}")
+    assert [due.begun for due in dues.waiting.values()] == [None] * 3 + [f"replay {n}" for n in range(3, KEPT + 3)]
+    last = dues.waiting[f"segment-{KEPT + 2}"]
+    dues.keep(last, "the same with more")
+    assert sum(due.begun is not None for due in dues.waiting.values()) == KEPT and last.begun == "the same with more"
 
 
 def test_the_grace_is_over_after_enough_tries_and_enough_time() -> None:

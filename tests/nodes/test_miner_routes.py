@@ -14,7 +14,7 @@ from subnet.nodes import miner_routes
 from subnet.nodes.download import Pace, Source, Tally, Wanted, download_state
 from subnet.nodes.inbox import Key, header_of
 from subnet.wire.delivery import line_holds, make_line
-from subnet.wire.merkle import check_chunk, merkle_root
+from subnet.wire.merkle import check_chunk, check_leaves, merkle_leaves, merkle_root
 from subnet.wire.messages import Delivery, Signed, check_signed
 from template.auth import ALLOWED_SKEW_S, MAX_AGE_S
 from template.fake.keys import FakeSigner, FakeVerifier
@@ -308,6 +308,19 @@ async def test_a_state_is_downloaded_by_ranges_that_its_leaves_prove(tmp_path: P
     assert await download_state(transport, [source], wanted, tally=Tally(), pace=pace) == data
     answer = await ask(served.app, "GET", f"/v1/states/{'0' * 64}/leaves")
     assert (answer.status, answer.word) == (404, "not_found")
+
+
+async def test_the_leaves_of_a_state_are_those_of_its_root(tmp_path: Path) -> None:
+    served = served_miner(tmp_path)
+    data = bytes(range(251)) * 1000
+    root, leaves = merkle_root(data), b"".join(merkle_leaves(data))
+    served.miner.blobs.put_named(root, data)
+    answer = await ask(served.app, "GET", f"/v1/states/{root}/leaves")
+    assert (answer.status, answer.body) == (200, leaves) and check_leaves(root, len(data), answer.body)
+    part = await ask(served.app, "GET", f"/v1/states/{root}/leaves?start=32&length=64")
+    assert part.body == leaves[32:96]
+    for path, status in ((f"{'0' * 64}/leaves", 404), (f"{root}/leaves?start=-1&length=5", 409)):
+        assert (await ask(served.app, "GET", f"/v1/states/{path}")).status == status
 
 
 async def test_the_health_page_says_who_works_on_what(tmp_path: Path) -> None:

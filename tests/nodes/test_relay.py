@@ -20,7 +20,7 @@ from subnet.nodes.client import RunClient
 from subnet.nodes.letters import Letters, bundle_limit_bytes
 from subnet.nodes.reach import Peer, Reach
 from subnet.wire.letter import Letter, make_letter, pack, unpack
-from subnet.wire.merkle import merkle_root
+from subnet.wire.merkle import merkle_leaves, merkle_root
 from subnet.wire.messages import Delivery, Signed, check_signed
 from template.auth import FORWARDED_AGE_S
 from template.errors import PeerRefused
@@ -281,6 +281,9 @@ async def test_evidence_comes_by_letter_in_pieces_and_is_verified(post: Post) ->
     assert post.relay.carried == 2 * 77
     chunk = await asker.ask(me, f"/v1/states/{root}/chunks/1")
     assert b'"length_bytes":76800' in chunk.body
+    assert await asker.leaves(me, root, size_bytes=len(state)) == b"".join(merkle_leaves(state))
+    with pytest.raises(EvidenceError, match="expected the leaves of"):
+        await asker.leaves_by_letter(me, root, size_bytes=len(state) - 1)
     with pytest.raises(PeerRefused, match="not_found"):
         await asker.blob(me, "0" * 64, limit_bytes=10, patience_s=0.0)
     with pytest.raises(EvidenceError):

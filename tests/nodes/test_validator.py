@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from subnet.audit.evidence import Evidence, Needed, needed
-from subnet.audit.judge import Judgement, audit, make_verdict
+from subnet.audit.judge import Begun, Judgement, audit, examine, make_verdict
 from subnet.data.pack import Corpus
 from subnet.errors import BlobMissing, CorpusError, StoreError
 from subnet.incentive.score import books
@@ -166,9 +167,7 @@ async def test_a_store_that_fails_is_not_the_miner_s_fault(lane: Lane, answer: C
     need, evidence = ready(lane, 0)
     got, _ = await fetched(lane, need, store_that(answer), limit_s=0.5)
     assert need.public_root and got.public is None
-    shown = Evidence(
-        start=evidence.start, frames=evidence.frames, deliveries=evidence.deliveries, chunks=evidence.chunks
-    )
+    shown = replace(evidence, public=None)
     judgement = audit(need, shown, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=True)
     assert (judgement.verdict, judgement.reason) == ("void", "validator-fault")
 
@@ -192,6 +191,20 @@ async def test_time_that_runs_out_is_not_bad_work(lane: Lane) -> None:
     assert due.segment in dues.waiting and due.not_before_s > LEAST_TRIES
     whole = audit(need, evidence, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=False)
     assert whole.verdict == "pass", "the same segment passes once it is shown"
+
+
+async def test_a_replay_is_not_repeated_for_bytes_that_come_after_it(lane: Lane) -> None:
+    """What one try came to is there for the next: this validator has no tokens to compute anything with."""
+    validator = validator_of(await served(in_phase("train")))
+    await validator.follower.catch_up()
+    validator.run = lane.run
+    need, evidence = ready(lane, 0)
+    begun = examine(need, replace(evidence, chunks={}), lane.run, corpus=lane.corpus, verifier=VERIFIER)
+    due = Due(segment=need.case.id, draw=WHERE, begun=begun)
+    tried = await validator._tried(due, need)
+    assert tried.judgement.verdict == "pass" and isinstance(begun, Begun) and tried.replayed is begun.replayed
+    with pytest.raises(CorpusError):
+        examine(need, evidence, lane.run, corpus=validator.corpus, verifier=VERIFIER)
 
 
 async def test_a_restarted_validator_gives_every_miner_the_same_weight() -> None:

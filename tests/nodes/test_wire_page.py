@@ -70,6 +70,7 @@ async def golden_targets() -> list[str]:
         client.get(named("public"), limit_bytes=8),
         client.state(named("public"), 8),
         reach.ask(peer, f"/v1/states/{named('state')}/chunks/7"),
+        reach.leaves(peer, named("state"), size_bytes=8),
         reach.blob(peer, named("frame"), limit_bytes=8, patience_s=1.0),
         reach.blob(Peer(hotkey=MINER, address=""), named("frame"), limit_bytes=8, patience_s=1.0),
     ]
@@ -78,7 +79,6 @@ async def golden_targets() -> list[str]:
             await request
     key = (1, 2, 40, "activation")
     recorder.asked += [f"GET {letter.head.target}" for letter in unpack(recorder.bundles[0])]
-    recorder.asked.append(f"GET /v1/states/{named('state')}/leaves")
     recorder.asked += ["GET " + take_target(WAIT_S), "POST " + answer_target(7, 200, b"\0" * 8)]
     recorder.asked.append("POST " + dial_target("203.0.113.7:8091"))
     recorder.asked.append("POST " + miner_routes.deliver_target(RUN_ID, key, named("frame"), 12_365))

@@ -8,12 +8,16 @@ from hypothesis import strategies as st
 from subnet.wire.merkle import (
     CHUNK_BYTES,
     check_chunk,
+    check_leaves,
     chunk_proof,
+    chunk_proofs,
     chunk_span,
+    leaves_bytes,
     merkle_leaves,
     merkle_root,
     num_chunks,
     root_of_leaves,
+    split_leaves,
 )
 
 # lengths around the borders of chunks, up to 9 chunks: odd and even levels both occur
@@ -36,6 +40,22 @@ def test_every_chunk_proves_itself(length_bytes: int):
     assert len(leaves) == num_chunks(length_bytes)
     for index in range(num_chunks(length_bytes)):
         assert check_chunk(root, length_bytes, index, chunk_of(data, index), chunk_proof(leaves, index))
+
+
+@given(length_bytes=LENGTHS, draw=st.data())
+def test_the_leaves_are_bound_by_the_root_and_give_every_proof(length_bytes: int, draw: st.DataObject):
+    data = some_bytes(length_bytes)
+    root, leaves = merkle_root(data), merkle_leaves(data)
+    shown = b"".join(leaves)
+    assert check_leaves(root, length_bytes, shown) and split_leaves(shown) == tuple(leaves)
+    assert len(shown) == leaves_bytes(length_bytes)
+    assert chunk_proofs(leaves, range(len(leaves))) == {i: chunk_proof(data, i) for i in range(len(leaves))}
+    bit = draw.draw(st.integers(0, 8 * len(shown) - 1))
+    flipped = bytearray(shown)
+    flipped[bit // 8] ^= 1 << bit % 8
+    for other in (bytes(flipped), shown[:-1], shown[:-32], shown + bytes(32), b""):
+        assert not check_leaves(root, length_bytes, other)
+    assert not check_leaves(root, length_bytes + 1, shown)
 
 
 @given(length_bytes=LENGTHS, draw=st.data())
