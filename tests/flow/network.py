@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,8 @@ from template.web import application
 
 ORCHESTRATOR = "orchestrator:1"
 STORE_BYTES = 1 << 30
+LIMIT_S = 270.0  # for a few seconds of work, on a machine that does other things too
+DRAWS_ALL_RAO, DRAWS_NONE_RAO = 10**18, 10**12  # beside each other they have all but 1e-6 of the stake, and the rest
 
 
 @dataclass(kw_only=True)
@@ -146,7 +148,7 @@ class Network:
         self.tasks[name] = asyncio.create_task(validator.work())
         return validator
 
-    async def until(self, holds: Callable[[], bool], *, limit_s: float = 120.0) -> None:
+    async def until(self, holds: Callable[[], bool], *, limit_s: float = LIMIT_S) -> None:
         """Return once `holds()`; a node's failure, or the limit, is raised."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + limit_s
@@ -170,16 +172,27 @@ class Network:
 
 @contextlib.asynccontextmanager
 async def network(
-    run: RunConfig, corpus: Corpus, folder: Path, *, num_miners: int, block_s: float = 0.1
+    run: RunConfig,
+    corpus: Corpus,
+    folder: Path,
+    *,
+    num_miners: int,
+    block_s: float = 0.1,
+    stakes_rao: Sequence[int] = (DRAWS_ALL_RAO, DRAWS_NONE_RAO),
 ) -> AsyncIterator[Network]:
-    """A network with the owner and two validators seated, a chain that runs, an orchestrator and a publisher."""
+    """A network with the owner and validators seated, a chain that runs, an orchestrator and a publisher.
+
+    stakes_rao: of validator-0, validator-1 and so on. A segment is drawn by each with its rate times the validator's
+    part of the stake. As they are, validator-0 draws every segment whose rate is 1, except with a chance of 1e-6, and
+    validator-1 comes to look at what is accused: no test hangs on who drew what.
+    """
     initial_public(run, 0)  # loads what computes: later that would hold up the one event loop for seconds
     rules = FakeRules(tempo=20, block_time_s=block_s, genesis_time_s=time.time(), weights_rate_limit_blocks=5)
     chain = FakeNetwork(owner="owner", rules=rules)
     net = Network(run=run, corpus=corpus, folder=folder, chain=chain, num_miners=num_miners)
     net.seat("owner")
-    for name in ("validator-0", "validator-1"):
-        net.seat(name, stake_rao=10**12)
+    for number, stake_rao in enumerate(stakes_rao):
+        net.seat(f"validator-{number}", stake_rao=stake_rao)
     for number in range(num_miners):
         net.seat(f"miner-{number}")
     net.chain.advance()

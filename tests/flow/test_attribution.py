@@ -24,7 +24,7 @@ pytestmark = pytest.mark.flow
 
 
 def small_run(deadline_s: float = 6.0) -> RunConfig:
-    """One round of four steps; every segment is drawn by one of two validators with chance 3/4."""
+    """One round of four steps; validator-0 draws every segment."""
     run = build_run(RunOptions(model="nano", rounds=1, steps=4, segment_steps=2))
     run = replace(run, lanes=replace(run.lanes, deadline_s=deadline_s))
     return replace(run, audit=replace(run.audit, rate_frac=1.0, grace_s=1.0), pay=replace(run.pay, audit_window_s=1.0))
@@ -38,9 +38,7 @@ def of(net: Network, stage: int) -> list[Segment]:
     return [segment for segment in net.state.segments.values() if segment.stage == stage]
 
 
-async def done(net: Network, *, validators: bool = True) -> None:
-    for name in ("validator-0", "validator-1") if validators else ():
-        net.start_validator(name)
+async def done(net: Network) -> None:
     await net.until(lambda: net.state.phase == "done")
 
 
@@ -52,7 +50,9 @@ async def test_who_shows_the_auditor_other_bytes_than_its_neighbour_is_caught_an
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         net.start_miner("miner-0")
         net.start_miner("miner-1", make_cheat("equivocate"))
-        await done(net)
+        await done(net)  # before anybody looks: nobody else could take the stage of a cheater that is out
+        for name in ("validator-0", "validator-1"):
+            net.start_validator(name)
         await net.until(lambda: any(map(net.state.upheld, net.state.segments.values())))
         failed = [s for s in net.state.segments.values() if any(v.verdict == "fail" for v in s.verdicts.values())]
         assert {segment.hotkey for segment in failed} == {hotkey("miner-1")}
@@ -78,7 +78,7 @@ async def test_a_microbatch_whose_input_was_refused_pays_nobody(tmp_path: Path) 
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         net.start_miner("miner-0", Spoils(1.0))
         net.start_miner("miner-1", Spoils(1.0))
-        await done(net, validators=False)
+        await done(net)
         listed = {index for _, index in net.state.microbatch_by}
         spoiled = {index for _, index in net.state.microbatch_by if index % 2 and (0, index) in net.state.microbatch_by}
         assert listed and not spoiled and all(index % 2 == 0 for index in listed)
@@ -92,7 +92,7 @@ async def test_who_keeps_the_gradient_for_itself_is_not_paid_for_it(tmp_path: Pa
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         for name in ("miner-0", "miner-1"):
             net.start_miner(name, make_cheat("starve"))  # a first stage has no gradient to keep
-        await done(net, validators=False)
+        await done(net)
         assert of(net, 1) and all(segment.unpaid == segment.work for segment in of(net, 1))
         book = books(net.state, now_ms=net.state.time_ms + 10**9, own=None)
         assert all(entry.payable == 0 for entry in book.values() if of(net, 1)[0].hotkey == entry.hotkey)
@@ -114,6 +114,6 @@ async def test_a_neighbour_that_does_not_acknowledge_a_gradient_costs_its_sender
         for name in ("miner-0", "miner-1"):
             miner = net.start_miner(name)
             miner.inbox = Denying(run=run)
-        await done(net, validators=False)
+        await done(net)
         assert of(net, 1) and all(segment.unpaid == 0 < segment.work for segment in of(net, 1) if segment.work)
         assert not any(segment.work for segment in of(net, 0))

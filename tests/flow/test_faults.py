@@ -14,7 +14,7 @@ from subnet.ledger.fold import fold
 from subnet.ledger.state import Segment, state_digest
 from subnet.wire.messages import Join, Plan, read_signed
 from template.fake.keys import FakeSigner
-from tests.flow.network import Network, network
+from tests.flow.network import DRAWS_ALL_RAO, Network, network
 
 pytestmark = pytest.mark.flow
 
@@ -187,11 +187,7 @@ async def test_the_last_replica_of_a_stage_dies_and_another_takes_the_stage(tmp_
 async def test_a_validator_that_restarts_resumes_its_open_audits(tmp_path: Path) -> None:
     """Alone it draws everything: each segment ends up with one verdict of its, those of before the restart included."""
     run = small_run(rounds=1, steps=6)
-    async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
-        other = net.chain.find(hotkey("validator-1"))
-        assert other is not None
-        other.permit = False
-        net.chain.advance()
+    async with network(run, load_corpus(run.data), tmp_path, num_miners=2, stakes_rao=(DRAWS_ALL_RAO,)) as net:
         start(net)
         net.start_validator("validator-0")
         await net.until(lambda: any(segment.verdicts for segment in net.state.segments.values()))

@@ -22,7 +22,7 @@ HONEST = Cheat(0.0)
 
 
 def short_run() -> RunConfig:
-    """Two rounds of six steps on the smallest model; every segment is drawn by one validator or the other."""
+    """Two rounds of six steps on the smallest model; validator-0 draws every segment."""
     run = build_run(RunOptions(model="nano", rounds=2, steps=6, segment_steps=2))
     audit = replace(run.audit, rate_frac=1.0)
     return replace(run, audit=audit, pay=replace(run.pay, audit_window_s=1.0))
@@ -58,8 +58,7 @@ async def test_honest_miners_train_merge_alike_and_are_paid_in_full(tmp_path: Pa
 
 
 async def test_a_miner_that_scales_what_it_sends_is_caught_and_earns_nothing(tmp_path: Path) -> None:
-    """Every segment of the cheater is drawn with probability 3/4 and each has two bad frames or more; it has at least
-    four segments before the run ends, so the chance that nobody draws one is under 1 in 250."""
+    """One validator draws all of its segments, the other repeats what fails; each has two bad frames or more."""
     run = short_run()
     async with network(run, load_corpus(run.data), tmp_path, num_miners=5) as net:
         await trained(net, {"miner-4": Scale(0.2)})

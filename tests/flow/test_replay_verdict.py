@@ -21,7 +21,7 @@ from subnet.nodes.validator import Validator
 from subnet.wire.messages import Verdict
 from template.fake.keys import FakeSigner, FakeVerifier
 from template.fake.transport import FakeTransport
-from tests.flow.network import ORCHESTRATOR, Network, network
+from tests.flow.network import DRAWS_ALL_RAO, DRAWS_NONE_RAO, ORCHESTRATOR, Network, network
 
 pytestmark = pytest.mark.flow
 
@@ -29,8 +29,7 @@ HONEST, CHEATER = ("miner-0", "miner-1"), ("miner-2",)
 
 
 def small_run() -> RunConfig:
-    """At least eight segments of the miner that is alone on its stage, each drawn by either validator with chance 1/2:
-    a test that waits for one verdict of each kind fails with a chance below 1/100."""
+    """One round of segments of one step, so that each miner has some."""
     run = build_run(RunOptions(model="nano", rounds=1, steps=8, segment_steps=1))
     audit = replace(run.audit, rate_frac=1.0, grace_s=1.0)
     return replace(run, audit=audit, pay=replace(run.pay, audit_window_s=1.0))
@@ -72,10 +71,11 @@ async def replayed(claim: Claim, corpus: Corpus, folders: list[Path], net: Netwo
 
 @pytest.fixture
 async def judged(tmp_path: Path) -> AsyncIterator[Network]:
-    """A cheater, two honest miners, an honest validator, and one that accuses everybody."""
+    """A cheater, two honest miners, and two validators: one draws and accuses everybody, one looks and is honest."""
     run = small_run()
     (tmp_path / "net").mkdir()
-    async with network(run, load_corpus(run.data), tmp_path / "net", num_miners=3) as net:
+    stakes_rao = (DRAWS_NONE_RAO, DRAWS_ALL_RAO)
+    async with network(run, load_corpus(run.data), tmp_path / "net", num_miners=3, stakes_rao=stakes_rao) as net:
         net.start_miner("miner-0")
         net.start_miner("miner-1")
         net.start_miner("miner-2", make_cheat("scale", 0.2))

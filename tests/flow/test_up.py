@@ -1,7 +1,9 @@
 """`strata up` as its users run it: one run of the whole product, looked at from every side; and how it is stopped.
 
-The run is as short as it can be while the chance that no validator draws the cheater stays under 1 in 1,000: 21
-segments (3 rounds of 6, and 3 closes), each drawn by each of 2 validators with probability 1/6, so (25/36)^21 < 0.0005.
+The run is as short as it can be while the chance that no validator draws the cheater stays under 1 in 100,000: it has
+24 segments of work (3 rounds of 8) of about the same pay, the first three with a rate of 1, then 2/3, 1/2, 2/5, and
+1/3 from the seventh on. Each of 2 validators draws with half of that: (1/2)^6 (2/3)^2 (3/4)^2 (4/5)^2 (5/6)^36, which
+is below 0.000004.
 """
 
 import asyncio
@@ -34,7 +36,7 @@ from tests.flow.conftest import GONE_S, Machine, machine_in
 
 pytestmark = pytest.mark.flow
 
-ROUNDS, STEPS = 3, 24
+ROUNDS, STEPS = 3, 30
 SHORT = ("--model", "nano", "--port", "0")
 TRAINING = r"train +round 1/\d+ step [1-9]"
 

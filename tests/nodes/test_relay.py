@@ -28,7 +28,7 @@ from template.fake.keys import FakeSigner, FakeVerifier
 from template.fake.transport import FakePeers, FakeTransport
 from template.nonces import MemoryNonceStore
 from template.web import application
-from tests.flow.network import network
+from tests.flow.network import DRAWS_ALL_RAO, network
 from tests.ledger.log import hotkey
 from tests.nodes.asking import ask
 from tests.nodes.served import ServedMiner, served, served_miner, simulated
@@ -41,9 +41,7 @@ ME, BEFORE, EVE = hotkey("me"), hotkey("before"), hotkey("eve")
 @pytest.mark.flow
 async def test_an_outbound_only_miner_is_acknowledged_audited_and_paid_like_the_others(tmp_path: Path) -> None:
     run = build_run(OPTIONS)
-    async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
-        net.chain.find(FakeSigner("validator-1").hotkey).permit = False  # so that the other one draws everything
-        net.chain.advance()
+    async with network(run, load_corpus(run.data), tmp_path, num_miners=2, stakes_rao=(DRAWS_ALL_RAO,)) as net:
         hidden = net.start_miner("miner-0", outbound_only=True).signer.hotkey
         other = net.start_miner("miner-1").signer.hotkey
         net.start_validator("validator-0")
