@@ -310,8 +310,9 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """The base URL on this machine."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        """The base URL on this machine: one that can be opened, also where the server listens at all addresses."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self.port}"
 
     async def started(self) -> None:

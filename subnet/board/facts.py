@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from subnet.audit.draw import rate
+from subnet.board import held
 from subnet.incentive import leaderboard
 from subnet.ledger.accusing import records
 from subnet.ledger.canary import measured_of
@@ -29,8 +30,8 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """What stands outside the ledger: the network's name, the weights now on the chain and those that it has still to
-    reveal, and who was told to cheat.
+    """What stands outside the fold: the network's name, the weights now on the chain and those that it has still to
+    reveal, who was told to cheat, and the orchestrator's faults as whoever folded the log found them.
 
     `cheats` is known only to whoever started the miners (`strata up`); a public board has none.
     """
@@ -39,6 +40,7 @@ class Around:
     weights: Mapping[Uid, Mapping[Uid, float]] = field(default_factory=dict)
     pending: Sequence[PendingWeights] = ()
     cheats: Mapping[Hotkey, str] = field(default_factory=dict)
+    faults: Sequence[str] = ()
 
 
 NOTHING_AROUND = Around()
@@ -61,6 +63,9 @@ def facts(state: RunState, view: ChainView | None, now_ms: int, *, around: Aroun
         "audit": _audit(state),
         "audits": verdicts[-AUDITS_SHOWN:],
         "audits_total": len(verdicts),
+        "forfeits": held.forfeits(state),
+        "dissents": held.dissents(state),
+        "orchestrator": held.orchestrator(around.faults),
         "ledger": _ledger(state),
         "chain": _chain(state, view, around, now_ms),
     }

@@ -40,6 +40,12 @@ def _families(facts: Facts) -> Iterator[tuple[str, str, str, Samples]]:
         [({"verdict": word}, audit[name]) for word, name in _WORDS],
     )
     yield "strata_audited_fraction", "gauge", "Audited part of all segments, 0 to 1.", [({}, audit["audited_frac"])]
+    faults, dissents = facts["orchestrator"]["faults"], len(facts["dissents"])
+    yield "strata_orchestrator_faults_total", "counter", "What the log proves against its orchestrator.", [({}, faults)]
+    yield "strata_dissents_total", "counter", "Merges that are not the manifest's.", [({}, dissents)]
+    words = sorted({each["reason"] for each in facts["forfeits"]})
+    forfeits: Samples = [({"reason": w}, sum(each["reason"] == w for each in facts["forfeits"])) for w in words]
+    yield "strata_forfeits_total", "counter", "Rounds of a miner that are not paid, by why.", forfeits
     yield "strata_chain_block", "gauge", "Block of the last view of the chain.", [({}, chain.get("block"))]
     yield "strata_chain_view_age_seconds", "gauge", "Age of that view.", [({}, chain.get("age_s"))]
     yield from _miner_families(facts)

@@ -13,6 +13,7 @@ HOTKEY_CHARS = 9
 MINERS_SHOWN = 40
 ROUNDS_SHOWN = 20
 FAILS_SHOWN = 12
+FAULTS_SHOWN = 3
 PENDING_SHOWN = 4
 NAME_CHARS = 24
 UNITS = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
@@ -46,8 +47,9 @@ def number(value: int | float | None, digits: int = 3) -> str:
 
 
 def board(facts: Facts) -> str:
-    """The whole board: the run in a few lines, its rounds, its miners, what was refuted and why."""
-    blocks = [summary_lines(facts), rounds_lines(facts), miners_lines(facts), refuted_lines(facts)]
+    """The whole board: the run in a few lines, its rounds, its miners, what was refuted or forfeited and why."""
+    wrong = refuted_lines(facts) + forfeit_lines(facts) + dissent_lines(facts)
+    blocks = [summary_lines(facts), rounds_lines(facts), miners_lines(facts), wrong]
     return "\n\n".join("\n".join(line[:LINE_CHARS] for line in lines) for lines in blocks if lines)
 
 
@@ -64,9 +66,47 @@ def summary_lines(facts: Facts) -> list[str]:
         f"audit: {audit['says']}; {audit['passed']} passed, {audit['failed']} refuted, {audit['void']} void",
         f"ledger: {ledger['events']} events, root {ascii_only(ledger['root'], 14)}, "
         f"{len(ledger['commitments'])} commitments on the chain",
+        *fault_lines(facts),
         *accuser_lines(facts),
         *pending_lines(facts),
     ]
+
+
+def fault_lines(facts: Facts) -> list[str]:
+    """What the log proves against its orchestrator: the count, and the newest."""
+    found = facts["orchestrator"]
+    if not found["faults"]:
+        return []
+    shown = [f"  {ascii_only(each, LINE_CHARS - 2)}" for each in found["says"][-FAULTS_SHOWN:]]
+    return [f"the orchestrator's faults, by its own signed log: {found['faults']}", *shown]
+
+
+def forfeit_lines(facts: Facts) -> list[str]:
+    """Rounds that a miner is not paid for, the newest ones, a line each."""
+    rows = facts["forfeits"]
+    return _newest(
+        [
+            f"forfeited: round {each['round']} of {short(each['hotkey'])} (stage {each['stage']}), "
+            f"{ascii_only(each['reason'])}: {quantity(each['work'])} work in {each['segments']} segments is never paid"
+            for each in rows
+        ]
+    )
+
+
+def dissent_lines(facts: Facts) -> list[str]:
+    """Merges that are not the manifest's, the newest ones, a line each."""
+    return _newest(
+        [
+            f"dissent: {short(each['hotkey'])} merged stage {each['stage']} into round {each['round']} as "
+            f"{ascii_only(each['root'], 14)}, the manifest has {ascii_only(each['manifest_root'], 14)}"
+            for each in facts["dissents"]
+        ]
+    )
+
+
+def _newest(lines: list[str]) -> list[str]:
+    earlier = len(lines) - FAILS_SHOWN
+    return [f"and {earlier} earlier of these; --json lists all"] * (earlier > 0) + lines[-FAILS_SHOWN:]
 
 
 def accuser_lines(facts: Facts) -> list[str]:

@@ -44,6 +44,11 @@ class Watch:
         """The ledger's fold, as of the last look."""
         return self._follower.state
 
+    @property
+    def faults(self) -> list[str]:
+        """The orchestrator's faults, found while its ledger was read."""
+        return self._follower.orchestrator_faults
+
     async def begin(self) -> None:
         """Wait for the orchestrator to answer. Raises SubnetError with its own words when it ended instead."""
         loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from subnet.board.facts import Around
 from subnet.board.facts import facts as facts_of
 from subnet.board.page import board_routes
 from subnet.cli import flags
@@ -20,7 +21,7 @@ from subnet.cli.fetch import fetch_board
 from subnet.cli.ledger import read_ledger
 from subnet.cli.show import Screen, show_board
 from subnet.errors import ConfigError
-from subnet.ledger.fold import fold
+from subnet.scheduler.faults import fold_checked
 from template.errors import PeerRefused, PeerUnreachable, TransportError, UsageError
 from template.transport import Transport
 from template.web import application, serve
@@ -123,7 +124,8 @@ def from_ledger(path: str) -> Source:
         if path.startswith(("http://", "https://")):
             raise ConfigError(f"expected a file after --ledger, found {path}; use --run, or export the ledger first")
         events = await asyncio.to_thread(read_ledger, path)
-        return facts_of(fold(events), None, time.time_ns() // 1_000_000)
+        state, faults = fold_checked(events)
+        return facts_of(state, None, time.time_ns() // 1_000_000, around=Around(faults=faults))
 
     return compute
 

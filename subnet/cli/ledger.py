@@ -18,10 +18,8 @@ from subnet.cli.fetch import fetch_ledger
 from subnet.edges.ledger import SqlLedger
 from subnet.errors import ConfigError, LedgerError, MessageError, StoreError
 from subnet.ledger.events import Begin, Commitment, Event, Said, check_chain
-from subnet.ledger.fold import apply, fold
 from subnet.ledger.record import read_record
-from subnet.ledger.state import RunState
-from subnet.scheduler.faults import orchestrator_faults
+from subnet.scheduler.faults import fold_checked
 from subnet.wire.messages import KINDS, check_signed
 from template.auth import Verifier
 from template.chain import Chain
@@ -51,7 +49,10 @@ def verify(
     wallet_path: flags.WalletPath = flags.WALLET_PATH,
     json: flags.Json = False,
 ) -> None:
-    """Check the hash chain, every signature, the fold, and the roots that were committed on the chain."""
+    """Check the hash chain, every signature, the fold, what the orchestrator did, and the roots on the chain.
+
+    Ends with 0 only when all of it holds; with 1 also where the log is whole and proves faults of the orchestrator.
+    """
     # Imported here: signatures need the SDK's keys, and the SDK takes a second to load.
     from template.sdk import HotkeyVerifier, SdkChain, load_wallet
 
@@ -62,9 +63,15 @@ def verify(
         assert isinstance(begun, Begin)  # the fold has checked it
         chain = SdkChain(network, begun.netuid, load_wallet(wallet, hotkey, wallet_path))
         facts["commitments_on_chain"] = asyncio.run(_look_up(chain, events, begun.orchestrator))
-    if json:
-        show_json(facts)
-        return
+    show_json(facts) if json else _show(facts, network)
+    if count := len(facts["orchestrator_faults"]):
+        raise LedgerError(
+            f"expected a log with nothing that the rules do not give, found {count} fault{'s' if count > 1 else ''} of "
+            "its orchestrator; keep a copy (strata ledger export) as the proof, and do not rely on this run"
+        )
+
+
+def _show(facts: dict[str, Any], network: str | None) -> None:
     line(f"{facts['events']} events, root {facts['root']}")
     line(f"run {facts['run_id']}: hash chain, {facts['signatures']} signatures and the fold hold")
     for fault in facts["orchestrator_faults"]:
@@ -134,15 +141,6 @@ def verify_events(events: list[Event], verifier: Verifier) -> dict[str, Any]:
         "commitments": _check_roots(events),
         "orchestrator_faults": faults,
     }
-
-
-def fold_checked(events: list[Event]) -> tuple[RunState, list[str]]:
-    """The fold, and the entries that the orchestrator could not honestly make, a sentence each."""
-    state, faults = fold(events[:1]), []
-    for event in events[1:]:
-        faults += orchestrator_faults(state, event)
-        apply(state, event)
-    return state, faults
 
 
 def _check_signatures(events: Iterable[Event], verifier: Verifier) -> int:

@@ -7,6 +7,7 @@ that compute.
 import logging
 import os
 from collections.abc import Callable, Coroutine
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from subnet.edges.presets import RunOptions, build_run
 from subnet.errors import EXIT_CODES, ConfigError, MessageError
 from subnet.model.cost import spans
 from template.config import LOCAL_ADDRESS_MAP, LOCAL_STAND_IN_ADDRESS, NeuronConfig, parse_address_map
+from template.errors import UsageError
 from template.neuron import Running, run_neuron
 from template.values import Hotkey
 from template.wallets import check_wallet_files, expanded
@@ -313,7 +315,18 @@ def run_role(name: str, config: NeuronConfig, main: RunMain, *, debug: bool, loc
     for noisy in ("httpx", "websockets", "uvicorn", "asyncio", "bittensor"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     file = check_wallet_files(config.wallet_name, config.wallet_hotkey, config.wallet_path)
+    if name == "orchestrator":
+        check_address(config)
     hotkey = f"{config.wallet_name}-{file.name}" if lock else None
     code = run_neuron(main, name=f"strata {name}", data_dir=config.data_dir, hotkey=hotkey, exit_codes=EXIT_CODES)
     if code:
         raise typer.Exit(code)
+
+
+def check_address(config: NeuronConfig) -> None:
+    """Raise UsageError where nobody could be told at which address this process answers."""
+    if config.external_host is None and ip_address(config.host).is_unspecified:
+        raise UsageError(
+            "expected the address at which miners and validators reach this orchestrator, found none: it listens at "
+            f"all of the machine's ({config.host}); give it with --external-ip"
+        )

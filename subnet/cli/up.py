@@ -308,7 +308,8 @@ class Session:
         document = summary(state, view, now_ms(), outcome)
         write_summary(plan.folder / "summary.json", document)
         if show:
-            around = Around(network="local", weights=weights, cheats=chosen)
+            faults = self.watch.faults if self.watch else ()
+            around = Around(network="local", weights=weights, cheats=chosen, faults=faults)
             self._show(document, board(facts(state, view, now_ms(), around=around)))
 
     def _show(self, document: dict[str, Any], text: str) -> None:

@@ -6,6 +6,7 @@ between a node and the orchestrator is started here, by the node. Decides nothin
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -26,6 +27,8 @@ from template.transport import Transport
 
 T = TypeVar("T")
 
+log = logging.getLogger("strata.client")
+
 ROUTES = {
     "join": "/v1/join",
     "leave": "/v1/leave",
@@ -38,6 +41,8 @@ ROUTES = {
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 3.0
 PATIENCE_S = 120.0
+FOR_EVER_S = float("inf")  # the patience of a node at work: what it has done is not lost by an outage, however long
+SAID_AFTER_S = 5.0  # an outage that lasts longer, and is waited for, is said once, and its end too
 REQUEST_S = 20.0
 STILL_S = 10.0  # a download that stands still for so long is begun again where it stopped
 LATE_TRIES = 3
@@ -108,17 +113,23 @@ def temporary(error: TransportError) -> bool:
 async def retried(attempt: Callable[[], Awaitable[T]], *, what: str, patience_s: float = PATIENCE_S) -> T:
     """Run `attempt` until it works. Raises its own error when that is final, UnreachableError when patience is over."""
     clock = asyncio.get_running_loop().time
-    pause_s, end_s, late = FIRST_PAUSE_S, clock() + patience_s, 0
+    begun_s, pause_s, late, said = clock(), FIRST_PAUSE_S, 0, False
     while True:
         try:
-            return await attempt()
+            answer = await attempt()
+            if said:
+                log.info("answered what=%r after=%.0f s", what, clock() - begun_s)
+            return answer
         except TransportError as error:
             late += isinstance(error, ClockSkew)
             if not temporary(error) and not (isinstance(error, ClockSkew) and late <= LATE_TRIES):
                 raise
             asked_s = (error.retry_after_s if isinstance(error, PeerRefused) else None) or 0.0
-            if clock() + max(pause_s, asked_s) > end_s:
+            if clock() + max(pause_s, asked_s) > begun_s + patience_s:
                 raise UnreachableError(f"expected {what} within {patience_s:.0f} s; {error}") from error
+            if not said and patience_s >= PATIENCE_S and clock() - begun_s >= SAID_AFTER_S:
+                said = True
+                log.warning("waiting for=%r reason=%r", what, str(error))
         await asyncio.sleep(max(pause_s, asked_s))
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
@@ -134,6 +145,7 @@ class RunClient:
         self.orchestrator = orchestrator
         self.signer = signer
         self.verifier = verifier
+        self.patience_s = PATIENCE_S  # with the orchestrator, where a call names none of its own
         self.tally = Tally()  # of those who send states
         self.avoid_until_s: dict[str, float] = {}  # addresses of miners that could not be connected to
         self.letter_clocks = Clocks()  # of those who get letters; what is sent directly has its own
@@ -154,13 +166,14 @@ class RunClient:
             )
         return config
 
-    async def say(self, message: Message, *, patience_s: float = PATIENCE_S) -> int:
+    async def say(self, message: Message, *, patience_s: float | None = None) -> int:
         """Sign a message and have it logged; the number of its event, by the orchestrator's signed word."""
         signed = make_signed(message, self.signer)
         return await self.relay(signed, patience_s=patience_s)
 
-    async def relay(self, signed: Signed, *, patience_s: float = PATIENCE_S) -> int:
+    async def relay(self, signed: Signed, *, patience_s: float | None = None) -> int:
         """Have a signed message logged, one's own or another's; the number of its event."""
+        patience_s = self.patience_s if patience_s is None else patience_s
         body = canonical(signed)
         target = f"{ROUTES[signed.kind]}?digest={digest(body)}&length={len(body)}"
 
@@ -186,7 +199,7 @@ class RunClient:
             response = await self.transport.request("GET", self.peer, target, timeout_s=REQUEST_S + wait_s)
             return understood(response.body, LedgerPage)
 
-        page = await retried(ask, what="the orchestrator to send its ledger")
+        page = await retried(ask, what="the orchestrator to send its ledger", patience_s=self.patience_s)
         return self._spoken(page.head, Head), page.events
 
     async def orders(self, first: int, *, wait_s: float) -> Orders:
@@ -199,7 +212,7 @@ class RunClient:
             )
             return understood(response.body, Orders)
 
-        return await retried(ask, what="plans from the orchestrator")
+        return await retried(ask, what="plans from the orchestrator", patience_s=self.patience_s)
 
     async def brief(self) -> Brief:
         """Where this miner stands, after it joined."""
@@ -210,7 +223,7 @@ class RunClient:
             )
             return understood(response.body, Brief)
 
-        return await retried(ask, what="the orchestrator to tell where this miner stands")
+        return await retried(ask, what="the orchestrator to tell where this miner stands", patience_s=self.patience_s)
 
     async def put(self, name: str, data: bytes) -> None:
         """Put bytes into the run's store under their digest or root."""
@@ -221,7 +234,7 @@ class RunClient:
                 "PUT", self.peer, target, body=data, receiver=self.orchestrator, timeout_s=REQUEST_S + len(data) / 1e6
             )
 
-        await retried(send, what="the run's store to take a blob")
+        await retried(send, what="the run's store to take a blob", patience_s=self.patience_s)
 
     async def get(self, name: str, *, limit_bytes: int) -> bytes:
         """Bytes from the run's store, verified."""

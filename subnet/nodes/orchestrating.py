@@ -70,7 +70,8 @@ async def run_orchestrator(
         await node.open(run)
 
         def shown() -> dict[str, Any]:
-            around = Around(network=config.network, weights=node.weights, pending=node.pending_weights)
+            weights, pending = node.weights, node.pending_weights
+            around = Around(network=config.network, weights=weights, pending=pending, faults=node.faults)
             return facts(node.state, node.view, now_ms(), around=around)
 
         board = board_routes(shown)

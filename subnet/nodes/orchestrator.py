@@ -18,13 +18,14 @@ from subnet.edges.ledger import SqlLedger
 from subnet.errors import ConfigError, LedgerError, RefusedError
 from subnet.ledger.admit import Door, admit
 from subnet.ledger.events import Begin, Body, Commitment, Event, Revealed, Roster, RosterEntry, Said
-from subnet.ledger.fold import apply, fold
+from subnet.ledger.fold import apply
 from subnet.ledger.record import Record, make_record
 from subnet.ledger.state import RunState
 from subnet.nodes.canaries import due_events
 from subnet.nodes.clock import now_ms
 from subnet.nodes.readiness import Readiness
 from subnet.nodes.retention import keep_pruning
+from subnet.scheduler.faults import fold_checked, orchestrator_faults
 from subnet.scheduler.tick import Outside, tick
 from subnet.wire.messages import (
     KINDS,
@@ -74,6 +75,7 @@ class Orchestrator:
         self.weights: dict[int, dict[int, float]] = {}  # on the chain, per validator, for the board
         self.pending_weights: tuple[PendingWeights, ...] = ()  # committed, and not revealed yet
         self.events: list[Event] = []
+        self.faults: list[str] = []  # that the log proves against us: shown, as everybody can find them
         self.readiness = Readiness()
         self.alive_s = ALIVE_S
         self.polled: dict[str, float] = {}  # hotkey -> when it last asked, by the monotonic clock
@@ -95,7 +97,7 @@ class Orchestrator:
             begin = Begin(config=config, orchestrator=self.signer.hotkey, netuid=self.chain.netuid)
             self.ledger.append([begin], time_ms=now_ms())
         self.events = self.ledger.events()
-        self._state = fold(self.events)
+        self._state, self.faults = fold_checked(self.events)
         if self.state.config.run_id != run.run_id or self.state.orchestrator != self.signer.hotkey:
             raise ConfigError(
                 f"expected a ledger of run {run.run_id[:12]} by {self.signer.hotkey}, found run "
@@ -154,6 +156,7 @@ class Orchestrator:
         bodies = [Said(signed=_signed(e, self.signer)) if isinstance(e, Message | Signed) else e for e in entries]
         events = self.ledger.append(bodies, time_ms=now_ms())
         for event in events:
+            self.faults += orchestrator_faults(self.state, event)
             apply(self.state, event)
             log.info("event=%d kind=%s", event.n, _kind(event.body))
         self.events.extend(events)

@@ -17,7 +17,7 @@ from subnet.config import RunConfig
 from subnet.errors import ConfigError, UnreachableError
 from subnet.incentive.submission import WEIGHTS_VERSION_KEY
 from subnet.ledger.record import read_record
-from subnet.nodes.client import RunClient
+from subnet.nodes.client import FOR_EVER_S, RunClient
 from template.auth import FORWARDED_AGE_S
 from template.chain import Chain
 from template.config import NeuronConfig
@@ -68,6 +68,7 @@ async def joined(config: NeuronConfig, *, stopping: asyncio.Event, registered: b
         client = RunClient(transport, peer, hotkey, signer=signer, verifier=verifier)
         run = await ask_for_run(client, stopping=stopping)
         await check_record(chain, hotkey, run, stopping=stopping)
+        client.patience_s = FOR_EVER_S
         forwarded = HotkeyVerifier(signer.hotkey, nonces, max_age_s=FORWARDED_AGE_S)
         yield Joined(config=config, chain=chain, client=client, run=run, verifier=verifier, forwarded=forwarded)
     finally:

@@ -22,7 +22,7 @@ from subnet.audit.pinned import to_pin
 from subnet.audit.replay import Replayed
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
-from subnet.errors import SubnetError
+from subnet.errors import MessageError, SubnetError, UnreachableError
 from subnet.incentive.score import books
 from subnet.incentive.weights import to_weights
 from subnet.ledger.accusing import refusal_seen_by_two
@@ -45,7 +45,10 @@ log = logging.getLogger("strata.validator")
 
 POLL_S = 2.0
 CHAIN_PAUSE_S = 1.0
+RUN_PAUSE_S = 3.0  # after an answer that is none of the orchestrator's
+COUNTERSIGN_S = 5.0  # an orchestrator that is away for longer must not hold up the weights
 IDLE_S = 0.5
+NO_PERMIT = "permit=no: nothing is drawn and no weights are set; stake more on this hotkey and wait for the next epoch"
 OWN_FAULTS = (SubnetError, ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, ValueError)
 
 
@@ -93,7 +96,7 @@ class Validator:
 
     async def work(self) -> None:
         """Follow, audit and set weights until cancelled."""
-        await self.follower.catch_up()
+        await self._catch_up()
         verdicts = sum(self.hotkey in segment.verdicts for segment in self.state.segments.values())
         log.info("resumed events=%d own_verdicts=%d: scores follow from the ledger", self.state.count, verdicts)
         self.view = await self.chain.view()
@@ -104,8 +107,20 @@ class Validator:
 
     async def _follow(self) -> None:
         while True:
-            await self.follower.catch_up(wait_s=POLL_S)
-            self.readiness.went_well("an answer of the orchestrator")
+            await self._catch_up(wait_s=POLL_S)
+
+    async def _catch_up(self, *, wait_s: float = 0.0) -> None:
+        """Fetch what is new in the ledger. An orchestrator that is away, or another server in its place, is waited
+        for: what has been judged and scored so far goes on the chain meanwhile. LedgerError, which is proof, is raised.
+        """
+        while True:
+            try:
+                await self.follower.catch_up(wait_s=wait_s)
+                break
+            except (UnreachableError, MessageError, PeerRefused) as error:
+                log.warning("waiting for=orchestrator reason=%r", str(error))
+                await asyncio.sleep(RUN_PAUSE_S)
+        self.readiness.went_well("an answer of the orchestrator")
 
     async def _watch_chain(self) -> None:
         """At every finalised block: countersign the head, draw where a draw is due, set weights where it is time."""
@@ -136,8 +151,8 @@ class Validator:
             block=block,
         )
         try:
-            self.seen_event = await self.client.say(seen)
-        except PeerRefused as refused:
+            self.seen_event = await self.client.say(seen, patience_s=COUNTERSIGN_S)
+        except (PeerRefused, UnreachableError, MessageError) as refused:  # said again at the next block
             log.warning("seen refused=%r", str(refused))
 
     def _permitted(self) -> bool:
@@ -145,7 +160,7 @@ class Validator:
         permitted = self.hotkey in self.state.validators()
         if permitted != self.permitted:
             self.permitted = permitted
-            log.info("permit=%s; without one nothing is drawn: stake more and wait for the next epoch", permitted)
+            log.info("permit=yes: segments are drawn and weights are set" if permitted else NO_PERMIT)
         return permitted
 
     def _judgeable(self, since: int) -> bool:
@@ -271,12 +286,16 @@ class Validator:
             "segment=%s hotkey=%s verdict=%s reason=%s distance=%.3g tolerance=%.3g",
             verdict.segment[:12], verdict.hotkey, verdict.verdict, verdict.reason, verdict.distance, verdict.tolerance,
         )  # fmt: skip
-        try:
-            await self.client.say(verdict)
-        except PeerRefused as refused:
-            log.warning("verdict refused=%r", str(refused))
-            return False
-        return True
+        while True:
+            try:
+                await self.client.say(verdict)
+                return True
+            except PeerRefused as refused:
+                log.warning("verdict refused=%r", str(refused))
+                return False
+            except (UnreachableError, MessageError) as error:
+                log.warning("verdict waiting for=orchestrator reason=%r", str(error))
+                await asyncio.sleep(RUN_PAUSE_S)
 
     def scores(self, view: ChainView | None = None) -> dict[int, float]:
         """The weights that this validator would set for a view, from the ledger and its own replays."""

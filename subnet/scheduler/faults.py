@@ -5,14 +5,24 @@ the split of a step, closed sets against the closes, manifests against the merge
 readable is not in the log, and not judged; signatures are checked where the keys are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from subnet.errors import RefusedError
 from subnet.ledger.events import ClosedSet, Event, Manifest, Said, StepEnd
+from subnet.ledger.fold import apply, fold
 from subnet.ledger.state import RunState, StepState
 from subnet.scheduler.lanes import check_plan, wire_lanes
 from subnet.scheduler.tick import closed_set, split_microbatches
 from subnet.wire.messages import KINDS, Message, Signed, read_signed
+
+
+def fold_checked(events: Sequence[Event]) -> tuple[RunState, list[str]]:
+    """The fold of a log, and the entries that its orchestrator could not honestly make, a sentence each."""
+    state, faults = fold(events[:1]), []
+    for event in events[1:]:
+        faults += orchestrator_faults(state, event)
+        apply(state, event)
+    return state, faults
 
 
 def orchestrator_faults(state: RunState, event: Event) -> list[str]:

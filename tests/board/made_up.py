@@ -38,6 +38,9 @@ def made_up(miners: int = 5, *, hostile: bool = False, rounds: int = 3, seed: in
         },
         "audits": audits,
         "audits_total": len(audits),
+        "forfeits": [_forfeit(row, hostile) for row in rows[1:3]],
+        "dissents": [_dissent(row) for row in rows[1:2]],
+        "orchestrator": {"faults": len(rows) // 4, "says": [HOSTILE if hostile else FAULT] * (len(rows) // 4)},
         "ledger": {"events": 1234, "root": "ab" * 32, "time_ms": 1_790_000_050_000, "commitments": []},
         "chain": {
             "network": HOSTILE if hostile else "local",
@@ -102,6 +105,25 @@ def _audit(number: int, row: dict[str, Any], chance: random.Random) -> dict[str,
         "distance": 0.19 if failed else 1.2e-6,
         "tolerance": 1e-4,
     }
+
+
+FAULT = "event 311: step 4 has the lanes [0], its wiring gives 2"
+
+
+def _forfeit(row: dict[str, Any], hostile: bool) -> dict[str, Any]:
+    return {
+        "hotkey": row["hotkey"],
+        "stage": row["stage"],
+        "round": 1,
+        "reason": HOSTILE if hostile else "unclosed",
+        "segments": 4,
+        "work": row["work_committed"],
+    }
+
+
+def _dissent(row: dict[str, Any]) -> dict[str, Any]:
+    roots = {"root": "12" * 32, "manifest_root": "34" * 32}
+    return {"hotkey": row["hotkey"], "stage": row["stage"], "round": 2, **roots}
 
 
 def _run(rounds: int) -> dict[str, Any]:

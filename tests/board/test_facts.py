@@ -137,7 +137,7 @@ def test_invented_facts_have_the_same_shape_as_real_ones():
     """What the page and the tables are tested on must not drift from what they are given."""
     real, invented = facts(small_run().fold(), None, LATER_MS), made_up()
     assert real.keys() == invented.keys()
-    for name in ("run", "model", "audit", "ledger"):
+    for name in ("run", "model", "audit", "ledger", "orchestrator"):
         assert real[name].keys() == invented[name].keys(), name
     for name in ("rounds", "miners", "audits", "validators"):
         assert real[name][0].keys() == invented[name][0].keys(), name

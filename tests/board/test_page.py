@@ -79,12 +79,12 @@ def test_the_page_uses_only_columns_that_the_facts_have():
     """A renamed column would show as a dash on the page and fail nothing else."""
     script = html().split("<script>")[1]
     document = made_up(3)
-    letters = {"m": "miners", "a": "audits", "r": "rounds", "v": "validators"}
+    letters = {"m": "miners", "a": "audits", "r": "rounds", "v": "validators", "f": "forfeits", "d": "dissents"}
     for letter, name in letters.items():
         used = set(re.findall(rf"\b{letter}\.([a-z_]+)\b", script))
         assert used, letter
         assert used <= document[name][0].keys(), (name, used - document[name][0].keys())
-    for part in ("run", "audit", "ledger", "model"):
+    for part in ("run", "audit", "ledger", "model", "orchestrator"):
         used = set(re.findall(rf"\b{part}\.([a-z_]+)\b", script)) - {"stages"}
         assert used <= document[part].keys(), (part, used - document[part].keys())
 

@@ -12,9 +12,21 @@ from subnet.cli.ledger import look_up, read_ledger, verify_events
 from subnet.cli.main import run
 from subnet.edges.ledger import SqlLedger
 from subnet.errors import ConfigError, LedgerError
-from subnet.ledger.events import Commitment, Event, Said, check_chain, make_event
+from subnet.ledger.events import (
+    GENESIS,
+    Begin,
+    Commitment,
+    Event,
+    Roster,
+    RosterEntry,
+    Said,
+    check_chain,
+    make_event,
+)
 from subnet.ledger.record import Record, make_record
+from subnet.wire.messages import WIRE_VERSION, Join, make_signed
 from template.fake.keys import FakeVerifier
+from template.sdk import HotkeySigner, create_wallet
 from template.values import Record as ChainRecord
 from tests.board.small_run import hotkey, small_run
 
@@ -166,3 +178,45 @@ def test_an_export_is_plain_json_lines(tmp_path: Path):
     source = database(tmp_path / "ledger.sqlite", small_run().events)
     assert run(["ledger", "export", str(source), str(path)]) == 0
     assert [json.loads(line)["n"] for line in path.read_text().splitlines()] == list(range(len(small_run().events)))
+
+
+def log_by_real_keys(folder: Path, *, author: str) -> list[Event]:
+    """A log whose signatures hold: a miner's join, signed by itself or by somebody who speaks in its name."""
+    keys = {name: HotkeySigner(create_wallet(name, "default", folder)) for name in ("owner", "ann", "ben")}
+    run_config = small_run().run
+    ann = keys["ann"].hotkey
+    join = Join(
+        version=WIRE_VERSION, run_id=run_config.run_id, hotkey=ann, address="", memory_bytes=1, root="", time_ms=1
+    )
+    bodies = [
+        Begin(config=canonical(run_config).decode(), orchestrator=keys["owner"].hotkey, netuid=1),
+        Roster(
+            block=1,
+            block_hash="0x" + "1" * 64,
+            entries=(RosterEntry(uid=0, hotkey=ann, coldkey=ann, stake_rao=0, permit=False),),
+        ),
+        Said(signed=make_signed(join, keys[author])),
+    ]
+    events: list[Event] = []
+    for body in bodies:
+        previous = events[-1].digest if events else GENESIS
+        events.append(make_event(body, n=len(events), previous=previous, time_ms=1_790_000_000_000))
+    return events
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+@pytest.mark.parametrize(("author", "code"), [("ann", 0), ("ben", 1)])
+def test_a_log_that_proves_a_fault_of_its_orchestrator_does_not_verify(
+    author: str, code: int, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    source = database(tmp_path / "ledger.sqlite", log_by_real_keys(tmp_path / "wallets", author=author))
+    assert run(["ledger", "verify", str(source), *words]) == code
+    shown = capsys.readouterr()
+    fault = "a join of 5"
+    if words:
+        assert [fault in each for each in json.loads(shown.out)["orchestrator_faults"]] == [True] * code
+    else:
+        assert ("the orchestrator's fault, by its own signed log: event 2: a join of 5" in shown.out) == bool(code)
+    said = "error: expected a log with nothing that the rules do not give, found 1 fault of its orchestrator; keep a"
+    assert shown.err.startswith(said) if code else shown.err == ""
+    assert shown.err.count("\n") == code

@@ -149,6 +149,11 @@ ROLES = [
     ),
     ("miner -w alice --external-ip 127.0.0.1", "expected an external address that others can reach, found 127.0.0.1"),
     ("miner -w alice --address-map x", "expected an address map entry such as 198.18.0.1=127.0.0.1"),
+    (
+        "orchestrator -w alice --network test",
+        "found none: it listens at all of the machine's (0.0.0.0); give it with --",
+    ),
+    ("orchestrator -w alice -n ws://10.0.0.1:99 --host ::", "found none: it listens at all of the machine's (::)"),
     ("orchestrator -w alice --config no.json", "expected a run's configuration at no.json, found: No such file"),
     ("orchestrator -w alice --config broken.json", "expected a run's configuration in canonical JSON in broken.json"),
     ("orchestrator -w alice --model nano --data text --stages 9", "expected 1 to 4 stages for a model of 4 blocks"),

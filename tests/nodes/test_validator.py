@@ -18,7 +18,7 @@ from subnet.nodes.client import RunClient
 from subnet.nodes.dues import LEAST_TRIES, Due, Dues
 from subnet.nodes.evidence import NetworkSource, gather
 from subnet.nodes.orchestrator_routes import REFUSALS
-from subnet.nodes.validator import Validator
+from subnet.nodes.validator import NO_PERMIT, Validator
 from subnet.wire.messages import Draw
 from template.fake.chain import FakeChain
 from template.fake.keys import FakeSigner, FakeVerifier
@@ -220,3 +220,15 @@ async def test_a_restarted_validator_gives_every_miner_the_same_weight() -> None
     scores = [books(v.state, now_ms=later_ms, own=v.hotkey) for v in (first, second)]
     assert scores[0] == scores[1] and any(book.score for book in scores[0].values())
     assert first.scores(view) == second.scores(view)
+
+
+@pytest.mark.parametrize(("name", "said"), [("validator-0", "permit=yes: segments are drawn"), ("ann", NO_PERMIT)])
+async def test_a_validator_says_once_whether_it_has_a_permit_and_what_to_do_without(
+    name: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    validator = validator_of(await served(in_phase("train")), name)
+    await validator.follower.catch_up()
+    with caplog.at_level("INFO", "strata.validator"):
+        assert [validator._permitted() for _ in range(3)] == [name != "ann"] * 3
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(said) and ("stake more" in line) == (name == "ann")

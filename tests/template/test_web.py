@@ -33,6 +33,15 @@ async def test_a_port_of_zero_takes_a_free_one_and_says_which() -> None:
         await transport.close()
 
 
+@pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("127.0.0.1", "127.0.0.1")])
+async def test_the_address_that_is_shown_can_be_opened(host: str, shown: str) -> None:
+    async with serve(one_route(plain), host=host) as server:
+        assert server.url == f"http://{shown}:{server.port}" and server.host == host
+        transport = HttpTransport(None)
+        assert (await transport.request("GET", server.url, "/")).body == b"here"
+        await transport.close()
+
+
 async def test_an_announced_address_is_mapped_to_the_bound_one() -> None:
     async with serve(one_route(plain)) as server:
         transport = HttpTransport(None, address_map={"198.18.0.1": "127.0.0.1"})
