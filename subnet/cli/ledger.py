@@ -19,8 +19,7 @@ from subnet.edges.ledger import SqlLedger
 from subnet.errors import ConfigError, LedgerError, MessageError, StoreError
 from subnet.ledger.events import Begin, Commitment, Event, Said, check_chain
 from subnet.ledger.record import read_record
-from subnet.scheduler.faults import fold_checked
-from subnet.wire.messages import KINDS, check_signed
+from subnet.scheduler.watch import fold_watched
 from template.auth import Verifier
 from template.chain import Chain
 from template.errors import UsageError
@@ -132,27 +131,15 @@ def _from_export(path: Path) -> list[Event]:
 def verify_events(events: list[Event], verifier: Verifier) -> dict[str, Any]:
     """Check chain, signatures, fold and committed roots. Raises LedgerError (or MessageError) at the first fault."""
     root = check_chain(events)
-    state, faults = fold_checked(events)
+    state, faults = fold_watched(events, verifier)
     return {
         "run_id": state.config.run_id,
         "events": len(events),
         "root": root,
-        "signatures": _check_signatures(events, verifier),
+        "signatures": sum(isinstance(event.body, Said) for event in events),
         "commitments": _check_roots(events),
         "orchestrator_faults": faults,
     }
-
-
-def _check_signatures(events: Iterable[Event], verifier: Verifier) -> int:
-    checked = 0
-    for event in events:
-        if isinstance(event.body, Said):
-            try:
-                check_signed(event.body.signed, KINDS[event.body.signed.kind], verifier)
-            except MessageError as error:
-                raise LedgerError(f"event {event.n}: {error}") from error
-            checked += 1
-    return checked
 
 
 def _commitments(events: Iterable[Event]) -> list[Commitment]:

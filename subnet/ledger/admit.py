@@ -44,10 +44,13 @@ _NAME = re.compile(r"[a-z0-9-]{1,32}")
 
 @dataclass(frozen=True, kw_only=True)
 class Door:
-    """What the door knows besides the state: the time, the finalised block, past roots, how to check signatures."""
+    """What the door knows besides the state: the time, the finalised block, past roots, how to check signatures.
 
-    now_ms: int
-    block: int
+    Time and block are None where a log is read again: nothing in it is refused for when it was said.
+    """
+
+    now_ms: int | None
+    block: int | None
     root_at: Callable[[int], str]  # root over the first n events
     verifier: Verifier
 
@@ -65,9 +68,15 @@ def admit(state: RunState, signed: Signed, door: Door) -> Message:
         )
     if signed.hotkey not in state.roster and signed.hotkey != state.orchestrator:
         raise RefusedError(f"expected a hotkey registered on subnet {state.netuid}, found {signed.hotkey}; register it")
-    _timely(message, door.now_ms)
+    if door.now_ms is not None:
+        _timely(message, door.now_ms)
     rule(state, signed, message, door)
     return message
+
+
+def is_admitted(kind: str) -> bool:
+    """Whether messages of this kind come through the door; the others are the orchestrator's own orders."""
+    return kind in _RULES
 
 
 def _timely(message: Message, now_ms: int) -> None:
@@ -164,7 +173,7 @@ def _seen(state: RunState, signed: Signed, message: Seen, door: Door) -> None:
         )
     # A head dated back to before a block whose hash is known could choose its draw: less slack than the draw's delay.
     behind = min(SEEN_BEHIND_BLOCKS, state.config.audit.draw_delay_blocks - 1)
-    if not door.block - behind <= message.block <= door.block + SEEN_SLACK_BLOCKS:
+    if door.block is not None and not door.block - behind <= message.block <= door.block + SEEN_SLACK_BLOCKS:
         raise RefusedError(
             f"expected a head seen at about block {door.block}, found block {message.block}; sign a new one"
         )

@@ -1,7 +1,8 @@
 """Canaries: segments that are known to be bad, planted by the owner to measure the validators.
 
 A canary is an ordinary hotkey of the owner's that cheats. The ledger first has a commitment to who it is and what it
-does, so that nobody can call a segment a canary afterwards; it is revealed when a round's steps are over and before its
+does, so that nobody can call a segment a canary afterwards, and the reveal has the canary's own signature over that, so
+that nobody's work is forfeited without its consent. It is revealed when a round's steps are over and before its
 contributions are reduced. From then on it is out of lanes and merges and all its work is forfeited: a canary is never
 paid, and its update is never merged. What each validator said of its segments until then is its record. Part of the
 fold (`subnet.ledger.fold`).
@@ -10,11 +11,13 @@ fold (`subnet.ledger.fold`).
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from subnet.canonical import digest_of
+from subnet.canonical import canonical, digest_of
 from subnet.errors import LedgerError
 from subnet.ledger.closed import forfeit
 from subnet.ledger.events import Event, Planted, Revealed
 from subnet.ledger.state import RunState, Segment
+from subnet.wire.messages import WIRE_VERSION, Consent, check_signature
+from template.auth import Verifier
 
 CANARY = "canary"
 FOREVER = 1 << 31
@@ -47,6 +50,23 @@ def commitment_of(hotkey: str, cheat: str, strength: float, *, salt: str) -> str
     return digest_of({"cheat": cheat, "hotkey": hotkey, "salt": salt, "strength": strength, "type": "canary"})
 
 
+def consent_of(run_id: str, body: Revealed) -> Consent:
+    """What a canary signs before it is planted: in this run, and as what."""
+    commitment = commitment_of(body.hotkey, body.cheat, body.strength, salt=body.salt)
+    return Consent(version=WIRE_VERSION, run_id=run_id, commitment=commitment)
+
+
+def check_consent(state: RunState, body: Revealed, verifier: Verifier) -> None:
+    """Raises LedgerError unless the hotkey itself signed that it is this canary: that is proof against the
+    orchestrator, whose word alone would take anybody's pay. Checked where the keys are, as other signatures."""
+    said = canonical(consent_of(state.config.run_id, body))
+    if not check_signature(Consent, said, body.consent, hotkey=body.hotkey, verifier=verifier):
+        raise LedgerError(
+            f"expected the consent of {body.hotkey} to be called a canary, found another signature; the orchestrator "
+            "calls a miner's work bad that is not its own"
+        )
+
+
 def plant(state: RunState, body: Planted, event: Event) -> None:
     """Note the commitment."""
     state.planted.setdefault(body.commitment, event.n)
@@ -55,7 +75,8 @@ def plant(state: RunState, body: Planted, event: Event) -> None:
 def reveal(state: RunState, body: Revealed, event: Event) -> None:
     """Measure the validators, forfeit the canary's work, and take it out of the run.
 
-    Raises LedgerError for a canary that nobody committed to: that is proof against the orchestrator.
+    Raises LedgerError for a canary that nobody committed to, or that shows no consent (whose it is, is checked where
+    the keys are: `check_consent`): that is proof against the orchestrator.
     """
     commitment = commitment_of(body.hotkey, body.cheat, body.strength, salt=body.salt)
     planted = state.planted.get(commitment)
@@ -63,6 +84,11 @@ def reveal(state: RunState, body: Revealed, event: Event) -> None:
         raise LedgerError(
             f"expected a canary that was committed to before, found {body.hotkey} at event {event.n} without; the "
             "orchestrator calls work bad after the fact"
+        )
+    if not body.consent:
+        raise LedgerError(
+            f"expected the consent of {body.hotkey} to be called a canary, found none at event {event.n}; the "
+            "orchestrator calls a miner's work bad that is not its own"
         )
     canary = Canary(
         hotkey=body.hotkey,

@@ -141,12 +141,14 @@ class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Revealed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="revealed"):
-    """Who a canary was, and how it cheated."""
+    """Who a canary was, and how it cheated. consent: its own signature (hex) over the commitment, as a `Consent` of
+    this run; without it anybody could be called one."""
 
     hotkey: str
     cheat: str
     strength: float
     salt: str
+    consent: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="done"):

@@ -39,6 +39,7 @@ from subnet.wire.messages import (
     Plan,
     Receipt,
     Seen,
+    Signed,
     Verdict,
     Wiring,
     read_signed,
@@ -72,12 +73,36 @@ def apply(state: RunState, event: Event) -> None:
     if event.n != state.count or event.previous != state.root:
         raise LedgerError(f"expected event {state.count} of this log, found event {event.n} of another; fetch it again")
     body = event.body
-    if isinstance(body, Said):
-        message = read_signed(body.signed, KINDS[body.signed.kind])
-        _SAID[type(message)](state, message, event)
-    else:
-        _STATED[type(body)](state, body, event)
+    try:
+        if isinstance(body, Said):
+            _take_said(state, body.signed, event)
+        else:
+            _STATED[type(body)](state, body, event)
+    except LookupError as error:  # of a member, a segment, a round that no event before it has
+        raise LedgerError(
+            f"expected what event {event.n} speaks of, found none ({error}); the log is contradictory"
+        ) from error
     _advance(state, event)
+
+
+def _take_said(state: RunState, signed: Signed, event: Event) -> None:
+    """Take a message in once. A second entry of the same one is the orchestrator's fault (`subnet.scheduler.watch`) and
+    changes nothing: an old rollback, or an old join, would undo what its author did since. Nor does a receipt that is
+    not its author's next."""
+    message = read_signed(signed, KINDS[signed.kind]) if signed.kind in KINDS else None
+    take = _SAID.get(type(message))
+    if take is None:
+        raise LedgerError(f"expected a message of a run at event {event.n}, found {signed.kind!r}; update this program")
+    if state.said.setdefault(signed.digest, event.n) != event.n:
+        return
+    if isinstance(message, Receipt) and not _is_next(state, message):
+        return
+    take(state, message, event)
+
+
+def _is_next(state: RunState, receipt: Receipt) -> bool:
+    member = state.members.get(receipt.hotkey)
+    return member is not None and member.head == receipt.previous
 
 
 def _advance(state: RunState, event: Event) -> None:

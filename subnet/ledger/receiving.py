@@ -168,9 +168,10 @@ def _close(state: RunState, receipt: Receipt, member: Member) -> None:
 def tokens_trained(state: RunState, hotkey: str) -> int:
     """Tokens in this round's receipts of a replica that are not voided, i.e. its weight in the merge."""
     parts = list(state.pending.get(hotkey, []))
-    for segment in state.segments.values():
-        if segment.hotkey == hotkey and segment.round == state.round:
-            parts.extend(segment.receipts)
+    for segment in (state.segments[name] for name in reversed(state.chains.get(hotkey, []))):
+        if segment.round != state.round:
+            break
+        parts.extend(segment.receipts)
     microbatches = sum(len(state.receipts[part].work) for part in parts)
     return microbatches * state.config.microbatch_tokens
 

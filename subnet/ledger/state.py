@@ -146,6 +146,7 @@ class RunState:
     commitments: list[Commitment] = field(default_factory=list)
     planted: dict[str, int] = field(default_factory=dict)  # commitments to canaries -> event
     canaries: dict[str, Any] = field(default_factory=dict)  # revealed: hotkey -> `subnet.ledger.canary.Canary`
+    said: dict[str, int] = field(default_factory=dict)  # digest of each message -> event
     partial: list[int] = field(default_factory=list)  # microbatches that counted on some stages only
 
     def roster_at(self, count: int | None = None) -> dict[str, RosterEntry]:

@@ -2,19 +2,20 @@
 
 Checks that the orchestrator only ever appends, and only what its authors signed: a page that does not continue what is
 here, or holds a message with another signature, raises LedgerError, which is proof against the orchestrator together
-with the signed heads. Knows nothing of what its owner does with the state.
+with the signed heads. What it could not honestly have logged is noted as its fault. Knows nothing of what its owner
+does with the state.
 """
 
 import logging
 
 from subnet.config import RunConfig
-from subnet.errors import LedgerError, MessageError
-from subnet.ledger.events import Event, Said
+from subnet.errors import LedgerError
+from subnet.ledger.events import Event
 from subnet.ledger.fold import apply, begin
 from subnet.ledger.state import RunState
 from subnet.nodes.client import RunClient
-from subnet.scheduler.faults import orchestrator_faults
-from subnet.wire.messages import KINDS, Head, Signed, check_signed
+from subnet.scheduler.watch import Watch
+from subnet.wire.messages import Head
 
 log = logging.getLogger("strata.follower")
 
@@ -25,8 +26,9 @@ class Follower:
     def __init__(self, client: RunClient, run: RunConfig) -> None:
         self._client = client
         self._run = run
+        self._watch = Watch(client.verifier)
         self._state: RunState | None = None
-        self.orchestrator_faults: list[str] = []  # entries that the public functions do not give
+        self.orchestrator_faults: list[str] = []  # entries that an honest one does not make
         self.head: Head | None = None  # the last signed head that covers all of the state
 
     @property
@@ -60,12 +62,10 @@ class Follower:
         return tuple(news)
 
     def _take(self, event: Event) -> None:
-        if isinstance(event.body, Said):
-            self._check_signature(event.n, event.body.signed)
+        for fault in self._watch.faults(self._state, event):
+            log.error("orchestrator fault=%r; the signed log is the proof", fault)
+            self.orchestrator_faults.append(fault)
         if self._state is not None:
-            for fault in orchestrator_faults(self._state, event):
-                log.error("orchestrator fault=%r; the signed log is the proof", fault)
-                self.orchestrator_faults.append(fault)
             apply(self._state, event)
             return
         self._state = begin(event)
@@ -74,10 +74,3 @@ class Follower:
                 f"expected the ledger of run {self._run.run_id[:12]}, found run {self._state.config.run_id[:12]}; "
                 "check the orchestrator's address"
             )
-
-    def _check_signature(self, number: int, signed: Signed) -> None:
-        """Nobody's word is taken from the orchestrator: a forged receipt would be judged as its miner's."""
-        try:
-            check_signed(signed, KINDS[signed.kind], self._client.verifier)
-        except MessageError as error:
-            raise LedgerError(f"event {number}: {error}; keep the log as proof against the orchestrator") from error

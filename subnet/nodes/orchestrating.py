@@ -14,7 +14,7 @@ from subnet.edges.blobs import LocalBlobs
 from subnet.edges.ledger import SqlLedger
 from subnet.edges.relay import Relay
 from subnet.nodes import dialback, orchestrator_routes, relay_routes
-from subnet.nodes.canaries import read_canaries
+from subnet.nodes.canaries import consenting, read_canaries
 from subnet.nodes.clock import now_ms
 from subnet.nodes.orchestrator import Orchestrator, Start
 from subnet.nodes.readiness import ready_route
@@ -51,6 +51,11 @@ async def run_orchestrator(
     wallet = load_wallet(config.wallet_name, config.wallet_hotkey, config.wallet_path)
     chain = open_chain(config, wallet)
     signer = HotkeySigner(wallet)
+    listed = read_canaries(options.canaries) if options.canaries else ()
+
+    def signer_of(name: str, hotkey: str) -> HotkeySigner:
+        return HotkeySigner(load_wallet(name, hotkey, config.wallet_path))
+
     folder = folder_of(config, "store")
     nonces = FileNonceStore(config.data_dir / "nonces-orchestrator")
     dialling = HttpTransport(None, address_map=config.address_map)
@@ -66,7 +71,7 @@ async def run_orchestrator(
             verifier=HotkeyVerifier(signer.hotkey, nonces),
             start=Start(num_miners=options.num_miners, patience_s=options.patience_s),
         )
-        node.canaries = read_canaries(options.canaries) if options.canaries else ()
+        node.canaries = consenting(listed, run.run_id, signer_of=signer_of)
         await node.open(run)
 
         def shown() -> dict[str, Any]:

@@ -221,6 +221,13 @@ class Checkpoint(Message, frozen=True, kw_only=True, forbid_unknown_fields=True)
     time_ms: int
 
 
+class Consent(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A hotkey agrees to be a canary of this run, under this commitment (`subnet.ledger.canary`): only its signature
+    is told, at the reveal."""
+
+    commitment: str
+
+
 class Position(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The orchestrator's acknowledgement: the message of this digest is event `event` of the ledger."""
 
@@ -238,7 +245,9 @@ class Head(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 KINDS: dict[str, type[Message]] = {
     kind.__name__.lower(): kind
-    for kind in (Join, Leave, Wiring, Plan, Delivery, Receipt, Merged, Seen, Verdict, Checkpoint, Position, Head)
+    for kind in (
+        *(Join, Leave, Wiring, Plan, Delivery, Receipt, Merged, Seen, Verdict, Checkpoint, Consent, Position, Head),
+    )
 }
 
 

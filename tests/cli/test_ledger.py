@@ -12,11 +12,14 @@ from subnet.cli.ledger import look_up, read_ledger, verify_events
 from subnet.cli.main import run
 from subnet.edges.ledger import SqlLedger
 from subnet.errors import ConfigError, LedgerError
+from subnet.ledger.canary import commitment_of
 from subnet.ledger.events import (
     GENESIS,
     Begin,
     Commitment,
     Event,
+    Planted,
+    Revealed,
     Roster,
     RosterEntry,
     Said,
@@ -77,6 +80,25 @@ def test_a_forged_message_is_found_by_its_signature():
     events[index] = msgspec.structs.replace(events[index], body=Said(signed=signed))
     with pytest.raises(LedgerError, match=rf"event {index}: expected a join signed by"):
         verify_events(rechained(events), VERIFIER)
+
+
+def test_a_genuine_message_that_is_logged_again_is_told():
+    log = small_run()
+    join = next(event.body for event in log.events if isinstance(event.body, Said))
+    log.state_that(join)
+    assert (
+        f"a join of {join.signed.hotkey} is logged again"
+        in verify_events(log.events, VERIFIER)["orchestrator_faults"][-1]
+    )
+
+
+def test_a_canary_that_did_not_agree_ends_the_check():
+    log = small_run()
+    canary = Revealed(hotkey=hotkey("miner-0"), cheat="stale", strength=1.0, salt="5a" * 32, consent="ab" * 64)
+    log.state_that(Planted(commitment=commitment_of(canary.hotkey, "stale", 1.0, salt=canary.salt)))
+    log.state_that(canary)
+    with pytest.raises(LedgerError, match=f"expected the consent of {canary.hotkey}"):
+        verify_events(log.events, VERIFIER)
 
 
 def test_a_log_rewritten_under_a_committed_root_is_found():

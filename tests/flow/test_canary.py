@@ -11,6 +11,7 @@ from subnet.edges.presets import RunOptions, build_run
 from subnet.incentive.score import books
 from subnet.ledger.canary import measured_of
 from subnet.ledger.events import Planted, Revealed
+from subnet.nodes.canaries import Listed, consenting
 from template.fake.keys import FakeSigner
 from tests.flow.network import network
 from tests.flow.test_accusations import Lazy
@@ -23,7 +24,8 @@ async def test_a_canary_tells_who_looks_from_who_does_not(tmp_path: Path) -> Non
     it drew, the lazy one none."""
     run = build_run(RunOptions(model="nano", rounds=1, steps=8, segment_steps=2))
     run = replace(run, audit=replace(run.audit, rate_frac=1.0, grace_s=1.0), pay=replace(run.pay, audit_window_s=60.0))
-    canary = Revealed(hotkey=FakeSigner("miner-2").hotkey, cheat="stale", strength=1.0, salt="5a" * 32)
+    listed = Listed(wallet="owner", hotkey="miner-2", cheat="stale", strength=1.0, salt="5a" * 32)
+    (canary,) = consenting([listed], run.run_id, signer_of=lambda _, hotkey: FakeSigner(hotkey))
     async with network(run, load_corpus(run.data), tmp_path, num_miners=3) as net:
         net.orchestrator.canaries = (canary,)
         for name in ("miner-0", "miner-1"):
@@ -38,5 +40,6 @@ async def test_a_canary_tells_who_looks_from_who_does_not(tmp_path: Path) -> Non
         assert honest.missed == 0 and honest.caught >= honest.drawn - 1 and lazy.caught == 0
         merged = {entry.hotkey for closed in net.state.closed.values() for entry in closed.contributions}
         assert merged and canary.hotkey not in merged
+        assert [validator.follower.orchestrator_faults for validator in net.validators.values()] == [[], []]
         book = books(net.state, now_ms=net.state.time_ms + 10**9, own=None)
         assert book[canary.hotkey].payable == 0

@@ -1,15 +1,19 @@
 """Canaries: committed before, revealed after, never paid, never merged; and what they say of each validator."""
 
 import pytest
+from msgspec.structs import replace
 
+from subnet.canonical import canonical
 from subnet.errors import LedgerError
 from subnet.incentive.score import books
-from subnet.ledger.canary import CANARY, commitment_of, measured_of
+from subnet.ledger.canary import CANARY, check_consent, commitment_of, consent_of, measured_of
 from subnet.ledger.events import Planted, Revealed
 from subnet.ledger.fold import fold
 from subnet.ledger.state import state_digest
 from subnet.scheduler.tick import closed_set
-from tests.ledger.log import hotkey
+from subnet.wire.messages import signing_bytes
+from template.fake.keys import FakeVerifier
+from tests.ledger.log import hotkey, signer
 from tests.ledger.simulation import Simulation
 
 SALT = "5a" * 32
@@ -34,7 +38,13 @@ def planted(*, before: bool = True) -> Simulation:
 
 def revealed(**changes: object) -> Revealed:
     said = {"hotkey": hotkey("ann"), "cheat": "stale", "strength": 1.0, "salt": SALT}
-    return Revealed(**(said | changes))  # type: ignore[arg-type]
+    return agreed(Revealed(**(said | changes)), "ann")  # type: ignore[arg-type]
+
+
+def agreed(body: Revealed, author: str, *, run_id: str = "") -> Revealed:
+    """The reveal with this hotkey's consent."""
+    said = canonical(consent_of(run_id or Simulation().run.run_id, body))
+    return replace(body, consent=signer(author).sign(signing_bytes("consent", said)).hex())
 
 
 def test_the_reveal_counts_what_each_validator_found() -> None:
@@ -80,3 +90,20 @@ def test_nobody_is_called_a_canary_after_the_fact(changes: dict[str, object]) ->
     sim = planted()
     with pytest.raises(LedgerError, match="calls work bad after the fact"):
         sim.append([revealed(**changes)])
+
+
+def test_nobody_is_a_canary_without_its_own_consent() -> None:
+    """The orchestrator alone could plant a canary on an honest miner and take its pay: no word, or another's."""
+    sim = planted()
+    with pytest.raises(LedgerError, match="to be called a canary, found none"):
+        sim.append([replace(revealed(), consent="")])
+    verifier = FakeVerifier(hotkey("validator-0"))
+    check_consent(sim.state, revealed(), verifier)
+    for lie in (
+        agreed(revealed(), "owner"),
+        agreed(revealed(), "ann", run_id="0" * 64),
+        replace(revealed(strength=0.5), consent=revealed().consent),
+        replace(revealed(), consent="no hex"),
+    ):
+        with pytest.raises(LedgerError, match="a miner's work bad that is not its own"):
+            check_consent(sim.state, lie, verifier)

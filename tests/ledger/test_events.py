@@ -65,7 +65,7 @@ def bodies() -> list[Body]:
         Left(hotkey=MINER, reason="deregistered"),
         Commitment(round=0, root=named("root"), count=9, block=40, extrinsic_index=2),
         Planted(commitment=named("canary")),
-        Revealed(hotkey=MINER, cheat="stale", strength=1.0, salt="00"),
+        Revealed(hotkey=MINER, cheat="stale", strength=1.0, salt="00", consent="ab" * 64),
         Done(rounds=1),
     ]
 

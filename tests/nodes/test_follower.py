@@ -54,3 +54,13 @@ async def test_a_message_under_anothers_name_is_the_orchestrators_fault():
     await follower.catch_up()
     (fault,) = follower.orchestrator_faults
     assert f"a receipt of {hotkey('ann')} is signed by {hotkey('owner')}" in fault
+
+
+async def test_a_genuine_message_that_is_logged_again_is_the_orchestrators_fault():
+    sim = Simulation(run=run_config())
+    sim.start("ann", "ben")
+    joined = next(e.body for e in sim.events if isinstance(e.body, Said) and e.body.signed.hotkey == hotkey("ann"))
+    follower = Follower(Served(log_of(sim, joined)), sim.run)
+    await follower.catch_up()
+    (fault,) = follower.orchestrator_faults
+    assert f"a join of {hotkey('ann')} is logged again" in fault

@@ -9,6 +9,7 @@ from subnet.wire.messages import (
     WIRE_VERSION,
     Check,
     Checkpoint,
+    Consent,
     Delivery,
     Draw,
     Free,
@@ -131,6 +132,7 @@ def messages() -> dict[str, Message]:
             files=(("model-00001-of-00002.safetensors", named("shard")),),
             time_ms=TIME_MS,
         ),
+        Consent(**names(), commitment=named("canary")),
         Position(**names(), digest=named("message"), event=121),
         Head(**names(), root=named("head"), count=122, time_ms=TIME_MS),
     ]
