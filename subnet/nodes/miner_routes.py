@@ -130,8 +130,14 @@ class _Doors:
 
         Not verified here: whoever asked checks what it gets against the name.
         """
-        blobs = self._miner.blobs
-        return self._miner.cheat.serve_blob(lambda same: read(same) if blobs.has(same) else None, name)
+        return self._miner.cheat.serve_blob(lambda same: read(same) if self._is_here(same) else None, name)
+
+    def _is_here(self, name: str) -> bool:
+        """Whether there is such a blob. Raises RefusedRequest for a state that is being made again."""
+        here = self._miner.blobs.has(name)
+        if not here:
+            self._miner.rebuilding.ask_for(name)
+        return here
 
     def _asked(self, request: Incoming, name: str) -> tuple[int, int]:
         """From where on, and how many bytes, within what there is."""
@@ -147,9 +153,9 @@ class _Doors:
         Made in a thread: that takes a second for each GiB, and deliveries must not wait for it.
         """
         blobs = self._miner.blobs
+        if not self._is_here(root):
+            return None
         if root not in self._trees:
-            if not blobs.has(root):
-                return None
             self._trees[root] = asyncio.create_task(asyncio.to_thread(_hashed, blobs, root))
             while len(self._trees) > REMEMBERED_STATES:
                 del self._trees[next(iter(self._trees))]
