@@ -139,7 +139,8 @@ class Cheat:
         return honest(frame)
 
     def serve_blob(self, honest: Callable[[str], bytes | None], digest: str) -> bytes | None:
-        """What is served to whoever asks for bytes of this digest (or a state's root); None: not found."""
+        """What is served to whoever asks for bytes of this digest (or a state's root); None: not found. honest gives
+        the part that was asked for, which may be a range, a chunk, or the hashes of all chunks."""
         return honest(digest)
 
     def send(self, honest: Callable[[M], M], message: M) -> M:

@@ -40,7 +40,7 @@ SETTINGS = frozenset(
         ),
         *("STRATA_STEPS", "STRATA_MODEL", "STRATA_DATA", "STRATA_WAIT_FOR", "STRATA_PATIENCE", "STRATA_OUT"),
         *("STRATA_DTYPE", "STRATA_OPTIMIZER", "STRATA_TOLERANCES"),
-        "STRATA_LEDGER",
+        *("STRATA_LEDGER", "STRATA_KEEP_STATES"),
     }
 )
 """Every setting of a role; a test holds this against the roles' options."""

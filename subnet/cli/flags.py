@@ -85,6 +85,15 @@ Recompute = Annotated[
         help="Keep less of each microbatch and compute it again: about a third more work for less memory.",
     ),
 ]
+KeepStates = Annotated[
+    int | None,
+    typer.Option(
+        "--keep-states",
+        envvar="STRATA_KEEP_STATES",
+        min=1,
+        help="Keep so many states and each round's last, and compute others again when asked. Default: keep all owed.",
+    ),
+]
 Dtype = Annotated[
     str,
     typer.Option("--dtype", envvar="STRATA_DTYPE", help="Compute dtype: float32, or bfloat16 for the matrix products."),

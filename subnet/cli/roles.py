@@ -76,6 +76,7 @@ def miner(
     fallback_endpoint: Fallback = None,
     device: flags.Device = "cpu",
     recompute: flags.Recompute = False,
+    keep_states: flags.KeepStates = None,
     cheat: Annotated[str, typer.Option(help="Be dishonest on purpose: KIND[:STRENGTH]. For tests of validators.")] = "",
     debug: flags.Debug = False,
     env_file: flags.EnvFile = None,
@@ -93,7 +94,7 @@ def miner(
     choice = cheat_choice(cheat)
 
     def work(running: Running) -> Coroutine[Any, Any, None]:
-        return run_miner(config, running, cheat=choice, recompute=recompute)
+        return run_miner(config, running, cheat=choice, recompute=recompute, keep_states=keep_states)
 
     run_role("miner", config, work, debug=debug)
 

@@ -32,6 +32,7 @@ from subnet.nodes.inbox import Inbox
 from subnet.nodes.lane import MARGIN_FRAC, LaneStep
 from subnet.nodes.reach import Peer, Reach
 from subnet.nodes.readiness import Readiness
+from subnet.nodes.rebuilding import Rebuilding
 from subnet.nodes.retention import Retention
 from subnet.nodes.told import Told
 from subnet.wire.delivery import Key, acknowledgement, deliver_target, delivery_of
@@ -66,6 +67,7 @@ class Miner:
     address: str  # empty when nobody can connect to it
     cheat: Cheat
     recompute: bool = False  # spare memory; see `Stage`
+    keep_states: int | None = None  # keep so many states and make others again; None: keep all that are owed
     custody: Custody | None = None
     round: int = 0
     phase: str = "starting"
@@ -80,6 +82,7 @@ class Miner:
     readiness: Readiness = field(default_factory=Readiness)
     reach: Reach = field(init=False)
     retention: Retention = field(init=False)
+    rebuilding: Rebuilding = field(init=False)
     closing: Closing = field(init=False)
     tainted: bool = False  # a fail of an earlier segment is upheld: what we build on its state is not paid
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "compute"))
@@ -89,6 +92,7 @@ class Miner:
         self.reach = Reach(self.client)
         self.closing = Closing(self)
         self.retention = Retention(blobs=self.blobs, run=self.run, folder=self.folder)
+        self.rebuilding = Rebuilding(self.run, self.corpus, self.retention, newest=self.keep_states)
 
     @property
     def signer(self) -> Signer:
@@ -158,6 +162,7 @@ class Miner:
     def close(self) -> None:
         """Let the compute thread end."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self.rebuilding.close()
 
     async def _poll(self, following: int, queue: "asyncio.Queue[Event]") -> None:
         while True:
@@ -200,14 +205,10 @@ class Miner:
     def _take_stage(self, stage: int, from_round: int) -> None:
         head, start = self.custody.head if self.custody else "", self.cheat.start
         self.custody = Custody(
-            run=self.run,
-            stage=stage,
-            blobs=self.blobs,
-            folder=self.folder,
-            start=start,
-            recompute=self.recompute,
+            run=self.run, stage=stage, blobs=self.blobs, folder=self.folder, start=start, recompute=self.recompute,
             head=head,
-        )
+        )  # fmt: skip
+        self.rebuilding.forget_steps()
         self.from_round = from_round
         log.info("stage=%d from_round=%d", stage, from_round)
 
@@ -217,6 +218,7 @@ class Miner:
         if self.custody is None or number < self.from_round:
             return
         self.retention.forget(number, needed=self.custody.root)
+        self.rebuilding.forget(number)
         await self.load_public(number)
         if self.tainted and self.custody.root and self.custody.opened_round != number:
             await self.unless_refused(self._start_afresh(self.custody), "fresh")
@@ -253,6 +255,7 @@ class Miner:
             return
         until_s = asyncio.get_running_loop().time() + left_s * (1 - MARGIN_FRAC)
         self.inbox.open(plan, custody.stage)
+        self.rebuilding.plans[signed.digest] = plan
         step = LaneStep(
             run=self.run,
             plan=plan,
@@ -345,9 +348,11 @@ class Miner:
         )  # fmt: skip
         self.custody.head = digest_of(receipt)
         self.custody.round_tokens += self.run.microbatch_tokens * len(receipt.work)
+        self.rebuilding.said(receipt, self.custody, self.manifests.get(receipt.round))
         if receipt.state_root and receipt.kind != "rollback":
             self.custody.committed(receipt.round, receipt.state_root)
             self.retention.owe(receipt.round, receipt.state_root)
+            self.rebuilding.thin()
 
     async def _deliver(self, receiver: str, key: Key, frame: bytes, name: str) -> str:
         """Send a frame to a neighbour; its signature over the delivery, or the relay's for a gradient it denies us."""

@@ -4,6 +4,7 @@ A delivery is judged by its signed target before a byte of its body is read: run
 the receiver's signature over the delivery.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,10 @@ import msgspec
 from subnet.audit.tensors import frame_bytes
 from subnet.canonical import canonical
 from subnet.edges.blobs import BlobStore
-from subnet.errors import BlobMissing, RefusedError
+from subnet.errors import BlobMissing, RefusedError, StoreError
 from subnet.nodes.readiness import ready_route
 from subnet.wire.delivery import Key, deliver_target, delivery_of, line_holds, make_line
-from subnet.wire.merkle import chunk_proof, chunk_span, merkle_leaves, num_chunks
+from subnet.wire.merkle import Tree, chunk_span, merkle_leaves, num_chunks
 from subnet.wire.messages import Signed, make_signed
 from template.transport import Incoming, Reply, Route, json_reply
 
@@ -51,7 +52,7 @@ class _Doors:
 
     def __init__(self, miner: "Miner") -> None:
         self._miner = miner
-        self._leaves_of: dict[str, list[bytes]] = {}
+        self._trees: dict[str, asyncio.Task[Tree]] = {}  # by root
 
     async def deliver(self, request: Incoming) -> Reply:
         """Take a planned frame from a lane neighbour and sign for it."""
@@ -92,41 +93,77 @@ class _Doors:
     async def blob(self, request: Incoming) -> Reply:
         """Evidence by digest or root: all of it, or `length` bytes from `start` on, for who puts pieces together."""
         name = request.path["name"]
-        data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
+        data = self._served(name, lambda same: self._miner.blobs.get_range(same, *self._asked(request, same)))
         if data is None:
             raise BlobMissing(
                 f"expected a blob {name[:16]}, found none; it is older than two rounds, or another miner's"
             )
-        return Reply(body=_part(request, data))
+        return Reply(body=data)
 
     async def chunk(self, request: Incoming) -> Reply:
         """One 64 KiB chunk of a state, with its proof."""
-        name, index = request.path["name"], request.path["index"]
-        data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
-        if data is None or not (index.isascii() and index.isdigit()) or int(index) >= num_chunks(len(data)):
+        name, index, blobs = request.path["name"], request.path["index"], self._miner.blobs
+        tree = await self._tree(name)
+        length_bytes = blobs.size(name) if tree is not None else 0
+        if tree is None or not (index.isascii() and index.isdigit()) or int(index) >= num_chunks(length_bytes):
             raise BlobMissing(
                 f"expected a chunk of a committed state, found {name[:16]} chunk {index[:10]}; check the root"
             )
-        start, end = chunk_span(len(data), int(index))
-        proof = tuple(chunk_proof(self._leaves(name, data), int(index)))
-        reply = ChunkReply(length_bytes=len(data), proof=proof, data=bytes(data[start:end]))
+        start, end = chunk_span(length_bytes, int(index))
+        data = self._served(name, lambda same: blobs.get_range(same, start, end - start))
+        if data is None:
+            raise BlobMissing(f"expected a committed state, found no {name[:16]}; check the root")
+        reply = ChunkReply(length_bytes=length_bytes, proof=tuple(tree.proof(int(index))), data=data)
         return Reply(body=canonical(reply), content_type="application/json")
 
     async def leaves(self, request: Incoming) -> Reply:
         """The hashes of a state's chunks, which its root proves: all, or `length` bytes of them from `start` on."""
         name = request.path["name"]
-        data = self._miner.cheat.serve_blob(_stored(self._miner.blobs), name)
+        tree = await self._tree(name)
+        data = self._served(name, lambda same: tree.leaves) if tree is not None else None
         if data is None:
             raise BlobMissing(f"expected a committed state, found no {name[:16]}; check the root")
-        return Reply(body=_part(request, b"".join(self._leaves(name, data))))
+        return Reply(body=_part(request, data))
 
-    def _leaves(self, root: str, data: bytes) -> list[bytes]:
-        """The chunk hashes of a state, remembered: an audit asks for many chunks of the same one."""
-        if root not in self._leaves_of:
-            self._leaves_of[root] = merkle_leaves(data)
-            while len(self._leaves_of) > REMEMBERED_STATES:
-                del self._leaves_of[next(iter(self._leaves_of))]
-        return self._leaves_of[root]
+    def _served(self, name: str, read: Callable[[str], bytes]) -> bytes | None:
+        """What the miner shows of a blob: the part that `read` gives, as its cheat has it.
+
+        Not verified here: whoever asked checks what it gets against the name.
+        """
+        return self._miner.cheat.serve_blob(lambda same: read(same) if self._is_here(same) else None, name)
+
+    def _is_here(self, name: str) -> bool:
+        """Whether there is such a blob. Raises RefusedRequest for a state that is being made again."""
+        here = self._miner.blobs.has(name)
+        if not here:
+            self._miner.rebuilding.ask_for(name)
+        return here
+
+    def _asked(self, request: Incoming, name: str) -> tuple[int, int]:
+        """From where on, and how many bytes, within what there is."""
+        size_bytes = self._miner.blobs.size(name)
+        if "start" not in request.query:
+            return 0, size_bytes
+        start = min(_number(request, "start"), size_bytes)
+        return start, min(_number(request, "length"), size_bytes - start)
+
+    async def _tree(self, root: str) -> Tree | None:
+        """The hashes of a state, remembered: an audit asks for many chunks of the same one. None where it is not here.
+
+        Made in a thread: that takes a second for each GiB, and deliveries must not wait for it.
+        """
+        blobs = self._miner.blobs
+        if not self._is_here(root):
+            return None
+        if root not in self._trees:
+            self._trees[root] = asyncio.create_task(asyncio.to_thread(_hashed, blobs, root))
+            while len(self._trees) > REMEMBERED_STATES:
+                del self._trees[next(iter(self._trees))]
+        try:
+            return await asyncio.shield(self._trees[root])
+        except StoreError:
+            self._trees.pop(root, None)
+            raise
 
     async def health(self, request: Incoming) -> Reply:
         """Whether this miner works, and on what."""
@@ -141,12 +178,8 @@ def _part(request: Incoming, data: bytes) -> bytes:
     return data[start : start + _number(request, "length")]
 
 
-def _stored(blobs: BlobStore) -> Callable[[str], bytes | None]:
-    def read(name: str) -> bytes | None:
-        """Not verified here: whoever asked checks what it gets against the name."""
-        return blobs.get_range(name, 0, blobs.size(name)) if blobs.has(name) else None
-
-    return read
+def _hashed(blobs: BlobStore, root: str) -> Tree:
+    return Tree(merkle_leaves(blobs.get_range(root, 0, blobs.size(root))))
 
 
 def _key(request: Incoming) -> Key:

@@ -34,7 +34,12 @@ HONEST = CheatChoice()
 
 
 async def run_miner(
-    config: NeuronConfig, running: Running, *, cheat: CheatChoice = HONEST, recompute: bool = False
+    config: NeuronConfig,
+    running: Running,
+    *,
+    cheat: CheatChoice = HONEST,
+    recompute: bool = False,
+    keep_states: int | None = None,
 ) -> None:
     """Serve deliveries and evidence, directly and by letter, announce the real port, and train until told to stop."""
     async with joined(config, stopping=running.stopping) as node:
@@ -56,6 +61,7 @@ async def run_miner(
             address="",
             cheat=make_cheat(cheat.kind, cheat.strength) if cheat.kind else Cheat(0.0),
             recompute=recompute,
+            keep_states=keep_states,
             stopping=running.stopping,
         )
         doors = miner_routes.routes(miner)

@@ -73,21 +73,33 @@ def chunk_proof(source: Bytes | Sequence[bytes], index: int) -> list[str]:
 
 def chunk_proofs(leaves: Sequence[bytes], indices: Iterable[int]) -> dict[int, list[str]]:
     """The proofs of many chunks, by index, with the tree made once."""
-    levels = [list(leaves)]
-    while len(levels[-1]) > 1:
-        levels.append(_parents(levels[-1]))
-    return {index: _siblings(levels, index) for index in indices}
+    tree = Tree(leaves)
+    return {index: tree.proof(index) for index in indices}
 
 
-def _siblings(levels: Sequence[Sequence[bytes]], index: int) -> list[str]:
-    if not 0 <= index < len(levels[0]):
-        raise IndexError(f"expected a chunk below {len(levels[0])}, found {index}")
-    proof = []
-    for level in levels[:-1]:
-        if index ^ 1 < len(level):
-            proof.append(level[index ^ 1].hex())
-        index //= 2
-    return proof
+class Tree:
+    """All hashes of some data, made once for many proofs."""
+
+    def __init__(self, leaves: Sequence[bytes]) -> None:
+        self._levels = [list(leaves)]
+        while len(self._levels[-1]) > 1:
+            self._levels.append(_parents(self._levels[-1]))
+
+    @property
+    def leaves(self) -> bytes:
+        """The hashes of the chunks, one after the other."""
+        return b"".join(self._levels[0])
+
+    def proof(self, index: int) -> list[str]:
+        """The siblings on the way from a chunk to the top, as hex."""
+        if not 0 <= index < len(self._levels[0]):
+            raise IndexError(f"expected a chunk below {len(self._levels[0])}, found {index}")
+        proof = []
+        for level in self._levels[:-1]:
+            if index ^ 1 < len(level):
+                proof.append(level[index ^ 1].hex())
+            index //= 2
+        return proof
 
 
 def leaves_bytes(length_bytes: int) -> int:

@@ -9,12 +9,15 @@ import pytest
 
 from subnet.audit.tensors import frame_bytes, make_frame
 from subnet.canonical import digest, parse
+from subnet.cheats.base import Cheat
+from subnet.cheats.withhold import Withhold
+from subnet.edges.blobs import LocalBlobs, MemoryBlobs
 from subnet.errors import InputError
 from subnet.nodes import miner_routes
 from subnet.nodes.download import Pace, Source, Tally, Wanted, download_state
 from subnet.nodes.inbox import Key, header_of
 from subnet.wire.delivery import line_holds, make_line
-from subnet.wire.merkle import check_chunk, check_leaves, merkle_leaves, merkle_root
+from subnet.wire.merkle import check_chunk, check_leaves, merkle_leaves, merkle_root, num_chunks
 from subnet.wire.messages import Delivery, Signed, check_signed
 from template.auth import ALLOWED_SKEW_S, MAX_AGE_S
 from template.fake.keys import FakeSigner, FakeVerifier
@@ -321,6 +324,69 @@ async def test_the_leaves_of_a_state_are_those_of_its_root(tmp_path: Path) -> No
     assert part.body == leaves[32:96]
     for path, status in ((f"{'0' * 64}/leaves", 404), (f"{root}/leaves?start=-1&length=5", 409)):
         assert (await ask(served.app, "GET", f"/v1/states/{path}")).status == status
+
+
+class Counting(MemoryBlobs):
+    """Knows how many bytes were read."""
+
+    read_bytes = 0
+
+    def get_range(self, name: str, start: int, length_bytes: int) -> bytes:
+        data = super().get_range(name, start, length_bytes)
+        self.read_bytes += len(data)
+        return data
+
+
+async def test_a_range_or_a_chunk_reads_no_more_than_that(tmp_path: Path) -> None:
+    """A state is read and hashed once for all its proofs; whoever fetches it piece by piece costs what it gets."""
+    served = served_miner(tmp_path)
+    served.miner.blobs = blobs = Counting(limit_bytes=1 << 24)
+    data = bytes(range(251)) * 4000
+    root = merkle_root(data)
+    blobs.put_named(root, data)
+    assert (await ask(served.app, "GET", f"/v1/blobs/{root}?start=5&length=10")).body == data[5:15]
+    assert blobs.read_bytes == 10
+    for _ in range(2):
+        assert (await ask(served.app, "GET", f"/v1/states/{root}/leaves")).status == 200
+    assert blobs.read_bytes == 10 + len(data)
+    for index in range(num_chunks(len(data))):
+        assert (await ask(served.app, "GET", f"/v1/states/{root}/chunks/{index}")).status == 200
+    assert blobs.read_bytes == 10 + 2 * len(data)
+
+
+async def test_a_range_ends_where_the_blob_ends(tmp_path: Path) -> None:
+    served = served_miner(tmp_path)
+    blobs = served.miner.blobs = LocalBlobs(tmp_path / "blobs", limit_bytes=1 << 20)
+    name, most = blobs.put(b"0123456789"), "9" * 19
+    for start, length, found in (("7", most, b"789"), (most, most, b""), ("0", "0", b"")):
+        answer = await ask(served.app, "GET", f"/v1/blobs/{name}?start={start}&length={length}")
+        assert (answer.status, answer.body) == (200, found)
+
+
+class Altering(Cheat):
+    """Shows other bytes than it was asked for."""
+
+    def serve_blob(self, honest, digest):
+        """The last byte, changed."""
+        data = honest(digest)
+        return data and data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize("cheat", [Altering(1.0), Withhold(1.0)])
+async def test_every_way_to_a_state_goes_by_the_cheat(tmp_path: Path, cheat: Cheat) -> None:
+    served = served_miner(tmp_path)
+    data = bytes(range(251)) * 1000
+    root = merkle_root(data)
+    served.miner.blobs.put_named(root, data)
+    served.miner.cheat = cheat
+    for path in (f"blobs/{root}", f"blobs/{root}?start=0&length=9", f"states/{root}/chunks/1", f"states/{root}/leaves"):
+        answer = await ask(served.app, "GET", f"/v1/{path}")
+        if isinstance(cheat, Withhold):
+            assert answer.status == 404
+            continue
+        served.miner.cheat = Cheat(0.0)
+        assert answer.status == 200 and answer.body != (await ask(served.app, "GET", f"/v1/{path}")).body
+        served.miner.cheat = cheat
 
 
 async def test_the_health_page_says_who_works_on_what(tmp_path: Path) -> None:
