@@ -17,7 +17,7 @@ import typer
 from subnet.canonical import parse
 from subnet.cli import flags
 from subnet.config import RunConfig
-from subnet.edges.presets import RunOptions, build_run
+from subnet.edges.presets import RunOptions, build_run, with_block_time
 from subnet.errors import EXIT_CODES, ConfigError, MessageError
 from subnet.model.cost import spans
 from template.config import LOCAL_ADDRESS_MAP, LOCAL_STAND_IN_ADDRESS, NeuronConfig, parse_address_map
@@ -28,7 +28,6 @@ from template.wallets import check_wallet_files, expanded
 
 LOG_FORMAT = "time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 DATA_DIR = Path("~/.strata")
-PUBLIC_BLOCK_TIME_S = 12.0  # of test and finney
 LOCAL_ENDPOINT = "ws://127.0.0.1:9944"  # what the SDK takes "local" for where BT_CHAIN_ENDPOINT says nothing else
 
 AddressMap = Annotated[
@@ -223,17 +222,20 @@ def orchestrator(
             RunOptions(
                 stages=stages, rounds=rounds, steps=steps, model=model, data=data,
                 dtype=dtype, optimizer=optimizer, tolerances=tolerances,
-                block_time_s=RunOptions().block_time_s if on_this_machine(network) else PUBLIC_BLOCK_TIME_S,
             )
         )  # fmt: skip
     spans(run)  # a model that cannot be cut is refused before anything is written
+
+    def run_for(block_time_s: float) -> RunConfig:
+        return run if config_file is not None else with_block_time(run, block_time_s)
+
     options = OrchestratorOptions(
         num_miners=wait_for or run.stages, patience_s=patience, ledger_url=ledger, canaries=canaries
     )
     run_role(
         "orchestrator",
         config,
-        lambda running: run_orchestrator(config, running, run=run, options=options),
+        lambda running: run_orchestrator(config, running, run_for=run_for, options=options),
         debug=debug,
     )
 

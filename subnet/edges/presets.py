@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from subnet.audit.tolerance import tolerances
 from subnet.canonical import canonical
 from subnet.config import (
@@ -246,6 +248,11 @@ def _audit_window_s(block_time_s: float) -> float:
     """How long a segment can be refuted before it is payable: its draw comes at most one interval and one delay of
     blocks after it, and fetching and replaying gets as long again, or the least that they need."""
     return max(LEAST_AUDIT_WINDOW_S, 2 * (DRAW_EVERY_BLOCKS + DRAW_DELAY_BLOCKS) * block_time_s)
+
+
+def with_block_time(run: RunConfig, block_time_s: float) -> RunConfig:
+    """The same run for a chain with other blocks: its audit window covers a draw there."""
+    return replace(run, pay=replace(run.pay, audit_window_s=_audit_window_s(block_time_s)))
 
 
 def build_run(options: RunOptions) -> RunConfig:

@@ -3,6 +3,7 @@
 Apart from the other processes so that importing it never loads what computes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ from subnet.nodes.canaries import consenting, read_canaries
 from subnet.nodes.clock import now_ms
 from subnet.nodes.orchestrator import Orchestrator, Start
 from subnet.nodes.readiness import ready_route
-from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, open_chain, reach_chain, require_registered
+from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, open_chain, reach_chain, read_chain, require_registered
 from template.config import NeuronConfig
 from template.neuron import Running
 from template.nonces import FileNonceStore
 from template.sdk import HotkeySigner, HotkeyVerifier, load_wallet
 from template.web import application, serve
 from template.web_client import HttpTransport
+
+RunFor = Callable[[float], RunConfig]  # the run to train on a chain with such a block time, in seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +46,10 @@ def ledger_path(data_dir: Path) -> Path:
 
 
 async def run_orchestrator(
-    config: NeuronConfig, running: Running, *, run: RunConfig, options: OrchestratorOptions
+    config: NeuronConfig, running: Running, *, run_for: RunFor, options: OrchestratorOptions
 ) -> None:
-    """Plan the run, keep its ledger and serve its page until told to stop."""
+    """Plan the run, keep its ledger and serve its page until told to stop. The run is made for the chain's own blocks:
+    a segment must not become payable before the block that may draw it."""
     from subnet.nodes.processes import until_stopped
 
     wallet = load_wallet(config.wallet_name, config.wallet_hotkey, config.wallet_path)
@@ -71,6 +75,8 @@ async def run_orchestrator(
             verifier=HotkeyVerifier(signer.hotkey, nonces),
             start=Start(num_miners=options.num_miners, patience_s=options.patience_s),
         )
+        view = await read_chain(chain, chain.view, stopping=running.stopping)
+        run = run_for(view.block_time_s)
         node.canaries = consenting(listed, run.run_id, signer_of=signer_of)
         await node.open(run)
 

@@ -123,15 +123,19 @@ class Validator:
         self.readiness.went_well("an answer of the orchestrator")
 
     async def _watch_chain(self) -> None:
-        """At every finalised block: countersign the head, draw where a draw is due, set weights where it is time."""
+        """At every finalised block: draw where a draw is due, countersign the head, set weights where it is time.
+
+        In this order: a draw needs every head that we countersigned, and the last block's is in the ledger here by now,
+        while this block's takes a moment. The other way round, a log that never rests is never drawn from.
+        """
         while True:
             try:
                 assert self.view is not None
                 await self.chain.wait_for_block(self.view.block + 1)
                 self.view = await self.chain.view()
                 self.readiness.went_well("a finalised block of the chain")
-                await self._countersign(self.view.block)
                 await self._draw(self.view.block)
+                await self._countersign(self.view.block)
                 await self.weighing.look(self.view)
             except ChainError as error:
                 log.warning("chain=waiting reason=%r", str(error))

@@ -9,7 +9,7 @@ import pytest
 
 from subnet.data.pack import heldout_microbatch, microbatch
 from subnet.edges.data import load_corpus
-from subnet.edges.presets import PRESETS, RunOptions, build_run
+from subnet.edges.presets import PRESETS, RunOptions, build_run, with_block_time
 from subnet.errors import ConfigError, CorpusError, ModelError
 
 
@@ -138,5 +138,6 @@ def test_too_little_text_is_refused(tmp_path: Path):
 @pytest.mark.parametrize("block_time_s", [0.25, 1.0, 12.0])
 def test_a_segment_is_drawn_before_it_is_payable(block_time_s: float, texts: str):
     run = build_run(RunOptions(data=texts, block_time_s=block_time_s))
+    assert with_block_time(build_run(RunOptions(data=texts)), block_time_s) == run
     drawn_after_s = (run.audit.draw_every_blocks + run.audit.draw_delay_blocks) * block_time_s
     assert run.pay.audit_window_s >= 2 * drawn_after_s

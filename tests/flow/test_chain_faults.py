@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from subnet.canonical import parse
+from subnet.cli.ledger import read_ledger
+from subnet.config import RunConfig
+from subnet.ledger.events import Begin
 from subnet.nodes.weighing import Weighing
 from template.devchain.genesis import Genesis, GenesisValidator, genesis_to_dict
 from template.errors import ChainUnreachable
@@ -112,3 +116,26 @@ async def test_a_uid_that_changes_hands_is_noticed_shown_and_never_paid_for_anot
         for each in (chain, *others):
             await each.close()
     await asyncio.to_thread(node.stop)
+
+
+def test_a_run_is_made_for_the_blocks_of_its_chain(machine: Machine) -> None:
+    """Also where a node of a slow chain is at an address of this machine: no segment is payable before its draw."""
+    wallets, file = machine.folder / "wallets", machine.folder / "genesis.json"
+    file.write_text(json.dumps(genesis_to_dict(genesis_of(wallets, block_time_s=12.0))))
+    chain = machine.start("chain", "--genesis", str(file), "--port", "0")
+    while (found := re.search(r"ws://[0-9.:]+", chain.out)) is None:
+        assert chain.process.poll() is None, chain.err
+    text = machine.folder / "text"
+    text.mkdir()
+    (text / "a.txt").write_text("The quick brown fox jumps over the lazy dog. " * 1000)
+    ledger = machine.folder / "ledger.sqlite"
+    words = ["--network", found.group(), "--wallet-path", str(wallets), "--wallet", "owner", "--model", "nano"]
+    place = ["--data-dir", str(machine.folder / "data"), "--data", str(text), "--ledger", f"sqlite:///{ledger}"]
+    orchestrator = machine.start("orchestrator", *words, *place, "--host", "127.0.0.1", "--port", "0")
+    orchestrator.until("kind=roster")
+    begun = read_ledger(str(ledger))[0].body
+    assert isinstance(begun, Begin)
+    assert parse(begun.config.encode(), RunConfig).pay.audit_window_s == 192.0, "20 s would be a second's blocks"
+    for command in (orchestrator, chain):
+        command.process.terminate()
+        assert command.process.wait(10) in (0, 75)
