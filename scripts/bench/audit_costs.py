@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.bench import audit_stage
-from subnet.audit.chunks import with_most
+from subnet.audit.judge import with_most
 from subnet.audit.tensors import frame_bytes
 from subnet.config import RunConfig
 from subnet.edges.presets import PRESETS, RunOptions, build_run

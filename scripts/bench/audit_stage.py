@@ -17,8 +17,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from subnet.audit.chunks import with_most  # noqa: E402
 from subnet.audit.evidence import Evidence, Needed  # noqa: E402
+from subnet.audit.judge import with_most  # noqa: E402
 from subnet.audit.tensors import frame_header, make_frame, read_frame  # noqa: E402
 from subnet.canonical import digest  # noqa: E402
 from subnet.config import RunConfig  # noqa: E402

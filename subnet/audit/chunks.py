@@ -8,7 +8,6 @@ costs. Knows nothing of transport or verdicts.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Set
-from dataclasses import replace
 
 import numpy as np
 
@@ -32,18 +31,16 @@ def differing(need: Needed, evidence: Evidence, replayed: Replayed) -> frozenset
 
 
 def chosen(need: Needed, differ: Set[int]) -> tuple[int, ...]:
-    """Of the chunks that differ those to look at: the first by lot, at least one in each section, and the last.
+    """Of the chunks that differ those to look at: the first by lot, with one in each section and the last among them.
 
     The last holds the step counter. Where a contribution must be recomputed, every one with parameters is taken.
     """
     ranked = [index for index in need.order if index in differ]
-    taken = set(ranked[: need.most_chunks])
-    if len(need.order) - 1 in differ:
-        taken.add(len(need.order) - 1)
+    taken = {len(need.order) - 1} & differ
     for first, end in need.sections:
-        within = [index for index in ranked if first <= index < end]
-        if within and not taken.intersection(within):
-            taken.add(within[0])
+        taken.update([index for index in ranked if first <= index < end][:1])
+    others = [index for index in ranked if index not in taken]
+    taken.update(others[: max(0, need.most_chunks - len(taken))])
     if need.contribution:
         first, end = need.sections[PARAMETERS]
         taken.update(index for index in ranked if first <= index < end)
@@ -56,12 +53,6 @@ def chunks_wanted(need: Needed, evidence: Evidence, replayed: Replayed) -> tuple
     Give it verified evidence.
     """
     return chosen(need, differing(need, evidence, replayed)) if replayed.end is not None else ()
-
-
-def with_most(need: Needed, evidence: Evidence) -> Evidence:
-    """The evidence with, as plain values, the chunks that are wanted where all differ: the most that an audit takes."""
-    most = chosen(need, frozenset(need.order))
-    return replace(evidence, chunks={index: evidence.chunks[index] for index in most})
 
 
 def chunks_to_repeat(need: Needed, evidence: Evidence, replayed: Replayed, pinned: Collection[int]) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 Frames are compared sequence by sequence, so that one corrupted sequence is seen; the end state tensor by tensor on
 each chunk that was shown, so that a norm's few values do not hide among a matrix' many (a chunk whose leaf hash is the
 replay's is equal without looking); losses and gradient norms one by one.
-Outbound tensors go through the run's codec on both sides, and one whose recomputed frame has the claimed digest is
+Outbound tensors go through the run's codec on both sides, and one whose recomputed frame has the stated digest is
 equal without looking. What a distance is, `distance.py` says. Knows nothing of verdicts, nor of why this segment was
 drawn.
 
@@ -32,8 +32,8 @@ from subnet.audit.distance import (
 )
 from subnet.audit.evidence import Chunk, Evidence, Needed, Outbound
 from subnet.audit.replay import Replayed
+from subnet.audit.sent import recomputed
 from subnet.audit.tensors import frame_header, make_frame, read_frame
-from subnet.canonical import digest
 from subnet.config import AuditConfig, RunConfig
 from subnet.errors import FrameError, InputError
 from subnet.model.shapes import geometry
@@ -71,17 +71,12 @@ def tolerance_of(config: AuditConfig, name: str) -> float:
     }[name]
 
 
-def compare(
-    need: Needed, evidence: Evidence, replayed: Replayed, run: RunConfig
-) -> tuple[list[Finding], list[Outbound]]:
-    """Every comparison that the evidence allows, and the drawn outbound frames that nobody could show."""
+def compare(need: Needed, evidence: Evidence, replayed: Replayed, run: RunConfig) -> list[Finding]:
+    """Every comparison that the evidence allows."""
     found: list[tuple[str, int, float]] = []
-    unseen: list[Outbound] = []
     for frame in need.outbound:
         apart = _frame_distance(frame, need.case.steps[frame.hop[0]], evidence, replayed, run)
-        if apart is None:
-            unseen.append(frame)
-        else:
+        if apart is not None:
             found.append((frame.hop[2], frame.hop[0], apart))
     for position, receipt in enumerate(need.case.steps):
         found += [(name, position, apart) for name, apart in _step_distances(receipt, position, replayed, run)]
@@ -90,24 +85,24 @@ def compare(
     return [
         Finding(name=name, position=position, distance=apart, tolerance=tolerance_of(run.audit, name))
         for name, position, apart in found
-    ], unseen
+    ]
 
 
 def _frame_distance(
     frame: Outbound, receipt: Receipt, evidence: Evidence, replayed: Replayed, run: RunConfig
 ) -> float | None:
-    """How far the frame that the neighbour got is from the recomputed one; None when nobody shows it."""
+    """How far the frame that the neighbour got is from the recomputed one; None when it was not shown."""
     position, index, kind = frame.hop
     header = frame_header(run, round=receipt.round, step=receipt.step, microbatch=index, kind=kind)
     if position >= len(replayed.steps):
         return MAX_DISTANCE
+    if recomputed(frame, replayed):
+        return 0.0
+    if frame.digest not in evidence.frames:
+        return None
     try:
-        recomputed = make_frame(header, replayed.steps[position].outbound[index, kind])
-        if digest(recomputed) == frame.digest:
-            return 0.0
-        if frame.digest not in evidence.frames:
-            return None
-        return sequence_distance(read_frame(header, evidence.frames[frame.digest]), read_frame(header, recomputed))
+        values = read_frame(header, make_frame(header, replayed.steps[position].outbound[index, kind]))
+        return sequence_distance(read_frame(header, evidence.frames[frame.digest]), values)
     except (FrameError, InputError):  # not a frame of this hop, or values that are not finite
         return MAX_DISTANCE
 

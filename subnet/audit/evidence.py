@@ -1,13 +1,13 @@
 """Evidence: which bytes an audit needs, who owes them, and whether what came is what was asked for.
 
 The audited miner owes its start state, what it received with its senders' signatures over it, and of its end state
-first the leaf hashes and, after the replay, those chunks that `chunks.py` wants. What it sent is fetched from the
-neighbour that received it, so that it cannot show the auditor other bytes. The run's store owes the public state. Knows
-nothing of transport: bytes are named by blake3 or by Merkle root and may come from anywhere.
+first the leaf hashes and, after the replay, those chunks that `chunks.py` wants. Of what it sent, the frames that
+`sent.py` wants are fetched from the neighbour that received them, so that it cannot show the auditor other bytes. The
+run's store owes the public state. Knows nothing of transport: bytes are named by blake3 or by Merkle root and may come
+from anywhere.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from subnet.audit.case import Case, Hop, Lines, case_of, lines_of
@@ -35,9 +35,10 @@ class Needed:
 
     public_root: from the run's store. start_root, inbound, and the leaves of the state `end_root` (where `order` is not
     empty): from the audited miner. deliveries: the signed lines of its inbound frames, from itself, and those of
-    neighbours who say that they got something else from it. outbound: each from its receiver (or from anybody who has
-    bytes of that digest). contribution: its digest; it is recomputed, not fetched.
+    neighbours who say that they got something else from it. contribution: its digest; it is recomputed, not fetched.
 
+    Of what it sent: `outbound` has all frames as the draw's lots have them, each to be had from its receiver (or from
+    anybody who has bytes of that digest), and `most_outbound` is how many that differ from the replay are looked at.
     Of the end state: `order` has all chunks as the draw's lots have them, `most_chunks` is how many that differ from
     the replay are looked at, and `sections` is where each section has its chunks: from, and up to below.
     """
@@ -50,12 +51,21 @@ class Needed:
     inbound: tuple[str, ...]
     deliveries: tuple[Lines, ...]
     outbound: tuple[Outbound, ...]
+    most_outbound: int
     end_root: str
     end_bytes: int
     order: tuple[int, ...]
     most_chunks: int
     sections: tuple[tuple[int, int], ...]
     contribution: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What more has to be shown once the replay is done: chunks of the end state, and frames that the miner sent."""
+
+    chunks: tuple[int, ...] = ()
+    frames: tuple[Outbound, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +101,12 @@ class Missing:
 def needed(state: RunState, segment: Segment, *, seed: bytes) -> Needed:
     """What the audit of a segment needs. `seed` chooses among outbound frames and chunks (`draw.seed_of`).
 
-    Once somebody fails the segment, no chunk that differs is left out: what the accuser's machine saw must be looked at
+    Once somebody fails the segment, nothing that differs is left out: what the accuser's machine saw must be looked at
     on every other machine too.
     """
     need = needed_of(case_of(state, segment), state.config, seed=seed)
     failed = any(said.verdict == "fail" for said in segment.verdicts.values())
-    return replace(need, most_chunks=len(need.order)) if failed else need
+    return replace(need, most_chunks=len(need.order), most_outbound=len(need.outbound)) if failed else need
 
 
 def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
@@ -107,6 +117,7 @@ def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
     public = case.opens_round or bool(contribution)
     bound = case.end_bytes == layout.state_bytes
     order = chunk_order(layout, seed, case.id) if case.steps and bound else ()
+    outbound = outbound_order(case, seed)
     return Needed(
         case=case,
         public_root=case.public_root if public else "",
@@ -115,11 +126,12 @@ def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
         start_bytes=case.start_bytes,
         inbound=_inbound(case),
         deliveries=_deliveries(case),
-        outbound=drawn_outbound(case, seed, frac=audit.outbound_frac),
+        outbound=outbound,
+        most_outbound=int(audit.outbound_frac * len(outbound)),
         end_root=case.end_root,
         end_bytes=case.end_bytes,
         order=order,
-        most_chunks=math.ceil(audit.chunk_frac * len(order)),
+        most_chunks=int(audit.chunk_frac * len(order)),
         sections=tuple(_section_chunks(layout, number) for number in range(len(SECTIONS))),
         contribution=contribution,
     )
@@ -139,28 +151,22 @@ def _deliveries(case: Case) -> tuple[Lines, ...]:
     return tuple(dict.fromkeys(lines for lines in (*own, *disputed) if lines is not None))
 
 
-def _sent(case: Case, position: int, receipt: Receipt) -> dict[str, list[Outbound]]:
-    """What the miner sent in a step, by kind."""
+def outbound_order(case: Case, seed: bytes) -> tuple[Outbound, ...]:
+    """All frames that the miner sent in the order of their lots: nobody knows it before the draw."""
+    sent = [frame for position, receipt in enumerate(case.steps) for frame in _sent(case, position, receipt)]
+    return tuple(sorted(sent, key=lambda frame: lot(seed, case.id, "outbound", *frame.hop)))
+
+
+def _sent(case: Case, position: int, receipt: Receipt) -> Iterator[Outbound]:
+    """What the miner sent in a step."""
     path = case.plans[receipt.plan].path if receipt.plan in case.plans else ()
-    sent: dict[str, list[Outbound]] = {"activation": [], "gradient": []}
     for work in receipt.work:
         for kind, name, to in (
             ("activation", work.output, case.stage + 1),
             ("gradient", work.gradient_out, case.stage - 1),
         ):
             if name and 0 <= to < len(path):
-                sent[kind].append(Outbound(hop=(position, work.index, kind), digest=name, receiver=path[to]))
-    return sent
-
-
-def drawn_outbound(case: Case, seed: bytes, *, frac: float) -> tuple[Outbound, ...]:
-    """The drawn part of what the miner sent: of each step and kind at least this fraction, and at least one."""
-    drawn: list[Outbound] = []
-    for position, receipt in enumerate(case.steps):
-        for frames in _sent(case, position, receipt).values():
-            ranked = sorted(frames, key=lambda frame: lot(seed, case.id, "outbound", *frame.hop))
-            drawn.extend(ranked[: math.ceil(frac * len(frames))])
-    return tuple(drawn)
+                yield Outbound(hop=(position, work.index, kind), digest=name, receiver=path[to])
 
 
 def chunk_order(layout: StateLayout, seed: bytes, segment: str) -> tuple[int, ...]:
@@ -211,9 +217,10 @@ def joined(evidence: Evidence, more: Evidence) -> Evidence:
     )
 
 
-def missing(need: Needed, evidence: Evidence, *, chunks: Iterable[int] = ()) -> Missing:
-    """What of the needed bytes, and of these chunks, is not there. Give it verified evidence."""
-    owed = [f"chunk {index}" for index in chunks if index not in evidence.chunks]
+def missing(need: Needed, evidence: Evidence, wanted: Wanted | None = None) -> Missing:
+    """What of the needed bytes, and of what is wanted after the replay, is not there. Give it verified evidence."""
+    wanted = wanted or Wanted()
+    owed = [f"chunk {index}" for index in wanted.chunks if index not in evidence.chunks]
     if need.order and evidence.leaves is None:
         owed.append(f"the leaves of {need.end_root}")
     owed += [name for name in need.inbound if name not in evidence.frames]
@@ -224,5 +231,5 @@ def missing(need: Needed, evidence: Evidence, *, chunks: Iterable[int] = ()) -> 
     return Missing(
         public=bool(need.public_root) and evidence.public is None,
         miner=tuple(owed),
-        neighbours=tuple(frame for frame in need.outbound if frame.digest not in evidence.frames),
+        neighbours=tuple(frame for frame in wanted.frames if frame.digest not in evidence.frames),
     )

@@ -1,21 +1,22 @@
 """The judgement of a segment: pass, fail or void, with a reason word, from the evidence that could be had.
 
-It comes in two parts: `examine` ends in the replay, which tells what chunks of the end state are wanted (`chunks.py`);
-`conclude` compares with these. `audit` is both, for whoever has all evidence at once.
+It comes in two parts: `examine` ends in the replay, which tells what chunks of the end state (`chunks.py`) and what
+frames of those that were sent (`sent.py`) are wanted; `conclude` compares with these. `audit` is both, for whoever has
+all evidence at once.
 
 `fail` needs the miner's own committed bytes against it, or its refusal to show them, seen by two. What the store or a
 neighbour owes and does not show makes a verdict void: no judgement, drawn again, and never a pass. Knows nothing of
 keys, transport or pay.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from subnet.audit.bookkeeping import contribution_faults, equivocations, faults, unbound
-from subnet.audit.chunks import chunks_wanted
+from subnet.audit.chunks import chosen, chunks_wanted
 from subnet.audit.compare import END, Finding, compare
-from subnet.audit.evidence import Evidence, Needed, joined, missing, verified
+from subnet.audit.evidence import Evidence, Needed, Wanted, joined, missing, verified
 from subnet.audit.replay import Replayed, replay
+from subnet.audit.sent import frames_chosen, frames_wanted
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.stage.layout import StateLayout
@@ -61,9 +62,11 @@ class Begun:
     evidence: Evidence
     replayed: Replayed
 
-    def wanted(self, need: Needed) -> tuple[int, ...]:
-        """The chunks of the end state that the miner has to show now."""
-        return chunks_wanted(need, self.evidence, self.replayed)
+    def wanted(self, need: Needed) -> Wanted:
+        """What the miner and its neighbours have to show now."""
+        return Wanted(
+            chunks=chunks_wanted(need, self.evidence, self.replayed), frames=frames_wanted(need, self.replayed)
+        )
 
     def with_more(self, need: Needed, more: Evidence) -> "Begun":
         """The same with more evidence, verified here."""
@@ -73,18 +76,39 @@ class Begun:
 def audit(
     need: Needed, evidence: Evidence, run: RunConfig, *, corpus: Corpus, verifier: Verifier, refused: bool
 ) -> Judgement:
-    """Verify the evidence, replay the segment, compare and judge. Of the chunks only the wanted ones are looked at.
+    """Verify the evidence, replay the segment, compare and judge. Of chunks, and of frames that were sent, only the
+    wanted ones are looked at.
 
     refused: see `as_refused`.
     """
-    begun = examine(need, replace(evidence, chunks={}), run, corpus=corpus, verifier=verifier)
+    begun = examine(need, before_replay(need, evidence), run, corpus=corpus, verifier=verifier)
     if isinstance(begun, Judgement):
         judgement = begun
     else:
         wanted = begun.wanted(need)
-        shown = {index: evidence.chunks[index] for index in wanted if index in evidence.chunks}
-        judgement = conclude(need, begun.with_more(need, Evidence(chunks=shown)), run, wanted=wanted)
+        judgement = conclude(need, begun.with_more(need, after_replay(evidence, wanted)), run, wanted=wanted)
     return as_refused(judgement) if refused else judgement
+
+
+def before_replay(need: Needed, evidence: Evidence) -> Evidence:
+    """What of the evidence the replay takes."""
+    frames = {name: evidence.frames[name] for name in need.inbound if name in evidence.frames}
+    return replace(evidence, frames=frames, chunks={})
+
+
+def after_replay(evidence: Evidence, wanted: Wanted) -> Evidence:
+    """What of the evidence is wanted after it, as plain values."""
+    sent = dict.fromkeys(frame.digest for frame in wanted.frames)
+    return Evidence(
+        frames={name: evidence.frames[name] for name in sent if name in evidence.frames},
+        chunks={index: evidence.chunks[index] for index in wanted.chunks if index in evidence.chunks},
+    )
+
+
+def with_most(need: Needed, evidence: Evidence) -> Evidence:
+    """The evidence with, as plain values, what is wanted where nothing is alike: the most that an audit takes."""
+    most = Wanted(chunks=chosen(need, frozenset(need.order)), frames=frames_chosen(need, frozenset(need.outbound)))
+    return joined(before_replay(need, evidence), after_replay(evidence, most))
 
 
 def as_refused(judgement: Judgement) -> Judgement:
@@ -118,25 +142,26 @@ def examine(
     return begun
 
 
-def conclude(need: Needed, begun: Begun, run: RunConfig, *, wanted: Iterable[int]) -> Judgement:
-    """Compare what the miner committed to with the replay, and judge. Every chunk in the evidence is compared.
+def conclude(need: Needed, begun: Begun, run: RunConfig, *, wanted: Wanted) -> Judgement:
+    """Compare what the miner committed to with the replay, and judge. Every chunk and every frame that was sent is
+    compared where it is in the evidence.
 
     wanted: those that must be in it by now.
     """
     kept, replayed = begun.evidence, begun.replayed
-    lacking = missing(need, kept, chunks=wanted)
+    lacking = missing(need, kept, wanted)
     if lacking.miner:
         return Judgement(verdict="void", reason="withheld", details=lacking.miner)
     seen = _shown(need, kept)
     wrong = contribution_faults(need, kept, replayed, run)
     if wrong:
         return _exact("bookkeeping", wrong, seen)
-    findings, unseen = compare(need, kept, replayed, run)
-    return judge(findings, unseen=len(unseen), evidence=seen)
+    findings = compare(need, kept, replayed, run)
+    return judge(findings, unseen=len(lacking.neighbours), evidence=seen)
 
 
 def judge(findings: list[Finding], *, unseen: int, evidence: tuple[str, ...]) -> Judgement:
-    """The judgement over these comparisons; `unseen` drawn frames could not be compared."""
+    """The judgement over these comparisons; `unseen` wanted frames could not be compared."""
     checks = _checks(findings)
     failing = [finding for finding in findings if not finding.holds]
     if failing:

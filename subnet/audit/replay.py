@@ -17,7 +17,8 @@ from torch import Tensor
 from subnet.audit.case import Case
 from subnet.audit.distance import Divisors
 from subnet.audit.evidence import Evidence
-from subnet.audit.tensors import Activation, frame_header, read_frame
+from subnet.audit.tensors import Activation, frame_header, make_frame, read_frame
+from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
 from subnet.errors import InputError
@@ -38,7 +39,8 @@ MakeReplica = Callable[[RunConfig, int, ReplicaState], Replica]
 
 @dataclass(frozen=True, kw_only=True)
 class StepReplay:
-    """One recomputed step: outbound tensors by (microbatch, kind), loss sums by microbatch, the gradient norm.
+    """One recomputed step: by (microbatch, kind) the outbound tensors whose frames are not, to the last bit, those that
+    the receipt names; loss sums by microbatch; the gradient norm.
 
     A norm of NaN: the step's gradients are not finite, and no step was taken.
     """
@@ -141,7 +143,7 @@ class _Step:
         inputs = torch.from_numpy(tokens) if first else self._inbound(receipt, work, "activation", work.input)
         if stage.span.head:
             return stage.loss(work.index, inputs, torch.from_numpy(labels))
-        outbound[work.index, "activation"] = stage.forward(work.index, inputs).numpy()
+        self._sent(receipt, work, "activation", stage.forward(work.index, inputs), outbound)
         return None
 
     def _backward(
@@ -151,7 +153,20 @@ class _Step:
         gradient = None if stage.span.head else self._inbound(receipt, work, "gradient", work.gradient_in)
         result = stage.backward(work.index, gradient, planned_tokens)
         if result is not None:
-            outbound[work.index, "gradient"] = result.numpy()
+            self._sent(receipt, work, "gradient", result, outbound)
+
+    def _sent(
+        self, receipt: Receipt, work: Work, kind: str, values: Tensor, outbound: dict[tuple[int, str], Activation]
+    ) -> None:
+        """Keep what goes out unless it is what the receipt names: of honest work on a like machine nothing is kept."""
+        name = work.output if kind == "activation" else work.gradient_out
+        header = frame_header(self.run, round=receipt.round, step=receipt.step, microbatch=work.index, kind=kind)
+        try:
+            same = digest(make_frame(header, values.numpy())) == name
+        except InputError:  # values that are not finite make no frame
+            same = False
+        if not same:
+            outbound[work.index, kind] = values.numpy()
 
     def _inbound(self, receipt: Receipt, work: Work, kind: str, name: str) -> Tensor:
         header = frame_header(self.run, round=receipt.round, step=receipt.step, microbatch=work.index, kind=kind)

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import torch
 
-from subnet.audit.chunks import with_most
 from subnet.audit.compare import compare
+from subnet.audit.judge import with_most
 from subnet.audit.replay import replay
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
@@ -98,7 +98,7 @@ def audit(job: Audit, corpus: Corpus) -> Answer:
         if not case.steps:
             continue
         replayed = replay(case, rehearsed.evidence, run, corpus, make=make)
-        findings, _ = compare(rehearsed.need, rehearsed.evidence, replayed, run)
+        findings = compare(rehearsed.need, rehearsed.evidence, replayed, run)
         kinds = dict.fromkeys(finding.name for finding in findings)
         largest = {kind: max(f.distance for f in findings if f.name == kind) for kind in kinds}
         found.append((case.stage, case.round, largest))

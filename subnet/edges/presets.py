@@ -238,7 +238,7 @@ def _audit(options: RunOptions) -> AuditConfig:
         tolerance_delta=within["delta"],
         tolerance_moment=within["moment"],
         tolerance_norm=within["norm"],
-        outbound_frac=0.25,
+        outbound_frac=0.2,
         chunk_frac=0.25,
         grace_s=20.0,
     )

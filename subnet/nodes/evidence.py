@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from subnet.audit.evidence import Chunk, Evidence, Needed
+from subnet.audit.evidence import Chunk, Evidence, Needed, Wanted
 from subnet.audit.tensors import frame_bytes
 from subnet.config import RunConfig
 from subnet.errors import EvidenceError, SubnetError
@@ -70,7 +70,7 @@ class Source(Protocol):
 
 def evidence_bytes(need: Needed, run: RunConfig) -> int:
     """About how many bytes an audit fetches at most."""
-    frames = frame_bytes(run) * (len(need.inbound) + len(need.outbound))
+    frames = frame_bytes(run) * (len(need.inbound) + need.most_outbound)
     return need.public_bytes + need.start_bytes + need.end_bytes + frames
 
 
@@ -85,12 +85,13 @@ def grace_s(need: Needed, run: RunConfig) -> float:
 
 
 async def gather(
-    source: Source, run: RunConfig, need: Needed, *, have: Evidence | None = None, chunks: Iterable[int] = ()
+    source: Source, run: RunConfig, need: Needed, *, have: Evidence | None = None, wanted: Wanted | None = None
 ) -> Evidence:
-    """Everything that the source gives of the needed bytes, and of these chunks, besides what is there already."""
+    """Everything that the source gives of the needed bytes, and of what is wanted, besides what is there already."""
     known, owner, size_bytes = have or Evidence(), need.case.hotkey, frame_bytes(run)
     owners = dict.fromkeys(need.inbound, owner)
-    owners |= {outbound.digest: outbound.receiver for outbound in need.outbound}
+    wanted = wanted or Wanted()
+    owners |= {frame.digest: frame.receiver for frame in wanted.frames}
     signed = {lines.name: lines for lines in need.deliveries}
     end = State(holder=owner, root=need.end_root, size_bytes=need.end_bytes)
     public = need.public_root if known.public is None else ""
@@ -104,7 +105,7 @@ async def gather(
             signed.keys() - known.deliveries.keys(),
             lambda name: source.blob(signed[name].holder, name, signed[name].size_bytes),
         ),
-        _all(set(chunks) - known.chunks.keys(), lambda index: source.chunk(end, index)),
+        _all(set(wanted.chunks) - known.chunks.keys(), lambda index: source.chunk(end, index)),
     )
     return Evidence(public=got[0], start=got[1], leaves=got[2], frames=got[3], deliveries=got[4], chunks=got[5])
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from subnet.audit.chunks import chunks_to_repeat
 from subnet.audit.draw import seed_of
-from subnet.audit.evidence import Chunk, Evidence, Missing, Needed, missing, needed, verified
+from subnet.audit.evidence import Chunk, Evidence, Missing, Needed, Wanted, missing, needed, verified
 from subnet.audit.judge import Begun, Judgement, conclude, examine
 from subnet.audit.pinned import Pack, read_pack
+from subnet.audit.sent import frames_to_repeat
 from subnet.data.pack import Corpus
 from subnet.edges.blobs import check_blob, check_name
 from subnet.errors import ConfigError, EvidenceError, SubnetError
@@ -252,8 +253,8 @@ async def replay_verdict(claim: Claim, source: PublicSource, corpus: Corpus, ver
     begin = partial(examine, need, evidence, run, corpus=corpus, verifier=verifier)
     judgement = await asyncio.to_thread(begin)
     if isinstance(judgement, Begun):
-        begun, wanted = await _with_chunks(claim, source, judgement)
-        gone = missing(need, begun.evidence, chunks=wanted)
+        begun, wanted = await _with_wanted(claim, source, judgement)
+        gone = missing(need, begun.evidence, wanted)
         if gone.miner:
             raise EvidenceError(_gone(claim, gone))
         judgement = await asyncio.to_thread(partial(conclude, need, begun, run, wanted=wanted))
@@ -263,18 +264,23 @@ async def replay_verdict(claim: Claim, source: PublicSource, corpus: Corpus, ver
     return outcome
 
 
-async def _with_chunks(claim: Claim, source: PublicSource, begun: Begun) -> tuple[Begun, tuple[int, ...]]:
-    """The audit with the chunks that it takes, and which: of a fail what its author pinned, or what is wanted here.
+async def _with_wanted(claim: Claim, source: PublicSource, begun: Begun) -> tuple[Begun, Wanted]:
+    """The audit with the chunks and frames that it takes, and which: of a fail what its author pinned, or what is
+    wanted here.
 
-    On another machine other chunks may differ from the replay, and nobody may serve these any longer; but one of those
-    that the author had must show the fail.
+    On another machine others may differ from the replay, and nobody may serve these any longer; but one of those that
+    the author had must show the fail.
     """
     need = claim.need
     end = State(holder=need.case.hotkey, root=need.end_root, size_bytes=need.end_bytes)
     pinned = verified(need, Evidence(chunks=(await source.pinned(end)).chunks)).chunks
-    repeated = chunks_to_repeat(need, begun.evidence, begun.replayed, pinned)
-    wanted = repeated if pinned else begun.wanted(need)
-    more = await gather(source, claim.state.config, need, have=begun.evidence, chunks=wanted)
+    wanted = begun.wanted(need)
+    if pinned:
+        wanted = Wanted(
+            chunks=chunks_to_repeat(need, begun.evidence, begun.replayed, pinned),
+            frames=frames_to_repeat(need, begun.replayed, claim.verdict.evidence),
+        )
+    more = await gather(source, claim.state.config, need, have=begun.evidence, wanted=wanted)
     return begun.with_more(need, more), wanted
 
 

@@ -251,7 +251,7 @@ class Validator:
                 return Tried(judgement=found, evidence=evidence, source=source)
             begun, source = found, network_source(self.client, state, need)
         wanted = begun.wanted(need)
-        more = await gather(source, self.run, need, have=begun.evidence, chunks=wanted)
+        more = await gather(source, self.run, need, have=begun.evidence, wanted=wanted)
         begun = begun.with_more(need, more)
         self.dues.keep(due, begun)
         judgement = await self._judge(partial(conclude, need, begun, self.run, wanted=wanted))

@@ -4,14 +4,12 @@ What tests and benchmarks judge: the cheat's hooks run in a real lane on real st
 the segment comes out as a validator would have it before it. Each seed is other data and another draw.
 """
 
-from dataclasses import replace
-
 import blake3
 import numpy as np
 
 from subnet.audit.compare import Finding, compare
 from subnet.audit.evidence import Evidence, Needed, verified
-from subnet.audit.judge import Begun, Judgement, audit
+from subnet.audit.judge import Begun, Judgement, after_replay, audit, before_replay
 from subnet.audit.replay import replay
 from subnet.cheats.base import Cheat
 from subnet.config import RunConfig
@@ -63,7 +61,7 @@ def judged(run: RunConfig, need: Needed, evidence: Evidence, *, corpus: Corpus |
 def compared(run: RunConfig, need: Needed, evidence: Evidence, *, corpus: Corpus | None = None) -> list[Finding]:
     """Every comparison that the audit makes; the judgement rests on these and on the bookkeeping."""
     known = segment_corpus(run) if corpus is None else corpus
-    kept = verified(need, replace(evidence, chunks={}))
+    kept = verified(need, before_replay(need, evidence))
     begun = Begun(evidence=kept, replayed=replay(need.case, kept, run, known))
-    shown = Evidence(chunks={index: evidence.chunks[index] for index in begun.wanted(need)})
-    return compare(need, begun.with_more(need, shown).evidence, begun.replayed, run)[0]
+    shown = after_replay(evidence, begun.wanted(need))
+    return compare(need, begun.with_more(need, shown).evidence, begun.replayed, run)

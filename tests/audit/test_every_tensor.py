@@ -57,9 +57,9 @@ def test_one_percent_of_any_tensor_fails_and_nothing_else_does(stage, number):
     need, evidence = cheat_segment(run, stage, Cheat(0.0), seed=1, number=number)
     replayed = replay(need.case, evidence, run, segment_corpus(run))
     layout = StateLayout(run, stage)
-    assert failing(compare(need, shown(evidence, replayed.end), replayed, run)[0]) == []
+    assert failing(compare(need, shown(evidence, replayed.end), replayed, run)) == []
     for section, name, state in deviating(layout, replayed, 0.01):
-        failed = failing(compare(need, shown(evidence, state), replayed, run)[0])
+        failed = failing(compare(need, shown(evidence, state), replayed, run))
         assert {finding.name for finding in failed} == {KIND[section]}, f"{section} of {name}"
         assert 0.0065 < max(finding.distance for finding in failed) < 0.0101, f"{section} of {name}"
         assert {finding.position for finding in failed} == {END}

@@ -1,14 +1,12 @@
 """What an audit asks for: enough of everything, chosen by the seed, from whoever owes it."""
 
-import math
-
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subnet.audit.draw import draw_seed
-from subnet.audit.evidence import drawn_outbound, needed
+from subnet.audit.evidence import needed, outbound_order
 from tests.audit.lane import SEED, Lane, lane_run
 
 seeds = st.binary(min_size=32, max_size=32)
@@ -23,16 +21,16 @@ def lane() -> Lane:
 
 
 @settings(max_examples=30)
-@given(seeds, st.floats(0.01, 1.0))
-def test_of_each_step_and_kind_at_least_the_fraction_and_one_is_fetched_from_its_receiver(lane, seed, frac):
-    """A middle stage sends activations to the next stage and gradients to the one before."""
+@given(seeds)
+def test_every_frame_that_was_sent_has_its_place_in_the_order_and_its_receiver(lane, seed):
+    """A middle stage sends activations to the next stage and gradients to the one before: four of each in a step."""
     case = needed(lane.state, lane.segments(1)[0], seed=seed).case
-    drawn = drawn_outbound(case, seed, frac=frac)
+    order = outbound_order(case, seed)
+    assert len(set(order)) == len(order) == 16
     for position in range(2):
         for kind, receiver in (("activation", "miner-2"), ("gradient", "miner-0")):
-            chosen = [frame for frame in drawn if (frame.hop[0], frame.hop[2]) == (position, kind)]
-            assert len(chosen) == math.ceil(frac * 4)
-            assert {frame.receiver for frame in chosen} == {receiver}
+            sent = [frame for frame in order if (frame.hop[0], frame.hop[2]) == (position, kind)]
+            assert len(sent) == 4 and {frame.receiver for frame in sent} == {receiver}
 
 
 def test_all_inbound_frames_are_the_audited_miners_to_show(lane):
