@@ -18,13 +18,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from subnet.audit.evidence import Evidence, Needed  # noqa: E402
-from subnet.audit.judge import with_most  # noqa: E402
+from subnet.audit.judge import Judgement, before_replay, conclude, examine, with_most  # noqa: E402
 from subnet.audit.tensors import frame_header, make_frame, read_frame  # noqa: E402
 from subnet.canonical import digest  # noqa: E402
 from subnet.config import RunConfig  # noqa: E402
 from subnet.data.pack import microbatch  # noqa: E402
 from subnet.model.partition import check_model  # noqa: E402
-from subnet.sim.segment import judged, segment_corpus  # noqa: E402
+from subnet.sim.segment import VERIFIER, segment_corpus  # noqa: E402
 from subnet.stage.pipeline import one_forward_one_backward  # noqa: E402
 from subnet.stage.state import Replica  # noqa: E402
 from subnet.wire.merkle import merkle_root  # noqa: E402
@@ -32,10 +32,16 @@ from subnet.wire.messages import Receipt, Work  # noqa: E402
 
 
 def save(folder: Path, run: RunConfig, need: Needed, evidence: Evidence) -> None:
-    """Lay a segment out for both kinds of process; of the end state what is wanted where every chunk differs."""
+    """Lay a segment out for both kinds of process; with what is wanted after the replay where nothing is alike."""
     (folder / "run").write_bytes(msgspec.json.encode(run))
     (folder / "need").write_bytes(msgspec.msgpack.encode(need))
-    (folder / "evidence").write_bytes(msgspec.msgpack.encode(with_most(need, evidence)))
+    most = with_most(need, evidence)
+    before = before_replay(need, evidence)
+    after = Evidence(
+        frames={name: data for name, data in most.frames.items() if name not in before.frames}, chunks=most.chunks
+    )
+    (folder / "before").write_bytes(msgspec.msgpack.encode(before))
+    (folder / "after").write_bytes(msgspec.msgpack.encode(after))
     (folder / "start").write_bytes(evidence.start or b"")
     for name, data in evidence.frames.items():
         (folder / name).write_bytes(data)
@@ -87,6 +93,16 @@ class Trainer:
         digest(make_frame(header, values.numpy()))
 
 
+def audit(folder: Path, run: RunConfig, need: Needed) -> Judgement:
+    """What a validator does, in its two parts; the second as it is where nothing is alike."""
+    evidence = msgspec.msgpack.decode((folder / "before").read_bytes(), type=Evidence)
+    begun = examine(need, evidence, run, corpus=segment_corpus(run), verifier=VERIFIER)
+    if isinstance(begun, Judgement):
+        return begun
+    more = msgspec.msgpack.decode((folder / "after").read_bytes(), type=Evidence)
+    return conclude(need, begun.with_more(need, more), run, wanted=begun.wanted(need))
+
+
 def main() -> None:
     """Do one of the two, once, and say the bytes."""
     what, folder = sys.argv[1], Path(sys.argv[2])
@@ -98,8 +114,7 @@ def main() -> None:
     if what == "train":
         right = Trainer(folder, run, need).train() == need.end_root
     else:
-        evidence = msgspec.msgpack.decode((folder / "evidence").read_bytes(), type=Evidence)
-        right = judged(run, need, evidence).verdict == "pass"
+        right = audit(folder, run, need).verdict == "pass"
     if not right:
         raise SystemExit(f"expected the committed segment again, found another one while it should {what}")
     sys.stdout.write(f"{_memory_bytes('VmHWM') - before_bytes}\n")
