@@ -20,7 +20,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts.bench.audit_costs import compute, cost_run, fetched, memory_ratio  # noqa: E402
+from scripts.bench.audit_costs import Fetched, compute, cost_run, fetched, memory_ratio  # noqa: E402
 from scripts.bench.audit_counts import (  # noqa: E402
     CASES,
     CLASSES,
@@ -73,9 +73,7 @@ def costs(*, quick: bool) -> tuple[list[Figure], float]:
         much, others = (little, segments) if quick else compute(larger)
         stages = (MIDDLE,) if quick else EVERYWHERE
         memory = max(memory_ratio(larger, others, stage) for stage in stages)
-    counted = [fetched(small, each) for each in segments]
-    plain = max(each.traffic_frac for each in counted if each.plain)
-    whole = sum(each.traffic_frac * each.traffic for each in counted) / sum(each.traffic for each in counted)
+    counted = {alike: [fetched(small, each, alike=alike) for each in segments] for alike in (True, False)}
     how = "CPU time of auditing a lane's three segments over that of training them, by turns, median of {} turns; {}"
     worst = max(little.ratio, much.ratio)
     figures = [
@@ -96,18 +94,31 @@ def costs(*, quick: bool) -> tuple[list[Figure], float]:
             f"imported, one process each; largest of stages {stages} of the "
             f"{'default' if quick else 'larger'} model",
         ),
-        Figure(
-            name="bytes_plain_segment", value=round(plain, 4), unit="of the segment's traffic", must="at most 0.6",
-            holds=plain <= 0.6, how="evidence less one start state and a quarter of an end state, default model and "
-            "schedule, largest of all segments that neither open nor close a round",
-        ),
-        Figure(
-            name="bytes_all_segments", value=round(whole, 4), unit="of the segment's traffic", must="at most 0.6",
-            holds=whole <= 0.6, how="the same over all segments of a round, the first with the public state, the last "
-            f"with the contribution's; a round of {3 if quick else 8} segments",
-        ),
+        *byte_figures(counted[True], counted[False]),
     ]  # fmt: skip
     return figures, worst
+
+
+def byte_figures(alike: list[Fetched], apart: list[Fetched]) -> list[Figure]:
+    """Bytes of audits on machines like the miner's, and where everything differs in its last bits."""
+    about = "evidence less one start state and a quarter of an end state, over the segment's traffic"
+    where = "two rounds of the default model and schedule"
+    chosen = (
+        ("bytes_worst_segment", alike, True, f"largest of all segments of {where}, on a machine like the miner's"),
+        ("bytes_plain_segment_apart", [each for each in apart if each.plain], True, "largest of all segments that "
+         f"neither open nor close a round, of {where}, where everything differs in its last bits"),
+        ("bytes_any_segment_apart", [each for each in apart if not each.plain], False, "largest of those that open or "
+         "close a round, where everything differs: besides, these take the public parameters, and a close all those of "
+         "the end state"),
+    )  # fmt: skip
+    return [
+        Figure(
+            name=name, value=round(max(each.traffic_frac for each in counted), 4), unit="of the segment's traffic",
+            must="at most 0.6" if judged else "stated",
+            holds=max(each.traffic_frac for each in counted) <= 0.6 if judged else None, how=f"{about}; {how}",
+        )
+        for name, counted, judged, how in chosen
+    ]  # fmt: skip
 
 
 def among(*, quick: bool) -> tuple[Condition, ...]:

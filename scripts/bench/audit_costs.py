@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.bench import audit_stage
-from subnet.audit.judge import with_most
+from subnet.audit.judge import before_replay, with_most
 from subnet.audit.tensors import frame_bytes
 from subnet.config import RunConfig
 from subnet.edges.presets import PRESETS, RunOptions, build_run
@@ -84,7 +84,7 @@ def memory_ratio(run: RunConfig, segments: list[Rehearsed], stage: int) -> float
 
 def _peak_bytes(what: str, folder: str) -> int:
     command = [sys.executable, str(Path(audit_stage.__file__)), what, folder]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +103,15 @@ class Fetched:
         return (self.evidence - self.start - self.end / 4) / self.traffic
 
 
-def fetched(run: RunConfig, rehearsed: Rehearsed) -> Fetched:
-    """Count the bytes of one segment's evidence, as it is where every chunk of the end state differs in its last bits:
-    on a machine like the miner's an honest segment's audit fetches no chunk at all."""
-    need, evidence = rehearsed.need, with_most(rehearsed.need, rehearsed.evidence)
+def fetched(run: RunConfig, rehearsed: Rehearsed, *, alike: bool) -> Fetched:
+    """Count the bytes of one segment's evidence. alike: as it is on a machine like the miner's, where nothing that an
+    honest miner computed has to be shown; else as it is where everything differs in its last bits."""
+    need, whole = rehearsed.need, rehearsed.evidence
+    evidence = before_replay(need, whole) if alike else with_most(need, whole)
     case, state_bytes = need.case, StateLayout(run, need.case.stage).state_bytes
     chunks = sum(len(chunk.data) + sum(len(step) // 2 for step in chunk.proof) for chunk in evidence.chunks.values())
     blobs = sum(len(data) for part in (evidence.frames, evidence.deliveries) for data in part.values())
+    public = (evidence.public.data, evidence.public.leaves) if evidence.public is not None else ()
     hops = sum(
         bool(name)
         for receipt in case.steps
@@ -117,9 +119,7 @@ def fetched(run: RunConfig, rehearsed: Rehearsed) -> Fetched:
         for name in (work.input if case.stage else "", work.output, work.gradient_in, work.gradient_out)
     )
     return Fetched(
-        evidence=sum(map(len, (evidence.public or b"", evidence.start or b"", evidence.leaves or b"")))
-        + blobs
-        + chunks,
+        evidence=sum(map(len, (*public, evidence.start or b"", evidence.leaves or b""))) + blobs + chunks,
         traffic=hops * frame_bytes(run),
         start=state_bytes,
         end=state_bytes,

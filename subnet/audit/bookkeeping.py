@@ -19,7 +19,7 @@ from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
 from subnet.errors import FrameError, InputError
 from subnet.merge.contribution import make_contribution, norm
-from subnet.stage.layout import FLOAT, StateLayout, public_from_bytes, state_to_bytes
+from subnet.stage.layout import FLOAT, StateLayout, parameters_from_leading, state_to_bytes
 from subnet.wire.delivery import LINE_BYTES, deliver_target, inbound, line_holds, sender_stage
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import Receipt, Work
@@ -156,7 +156,7 @@ def contribution_faults(need: Needed, evidence: Evidence, replayed: Replayed, ru
         return []
     end = end_parameters(need, evidence, replayed, layout)
     try:
-        data = make_contribution(public_from_bytes(layout, evidence.public).parameters, end)
+        data = make_contribution(parameters_from_leading(layout, evidence.public.data), end)
     except InputError:
         return ["the committed end state is not finite"]
     found = []

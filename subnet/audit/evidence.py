@@ -16,7 +16,15 @@ from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.ledger.state import RunState, Segment
 from subnet.stage.layout import SECTIONS, StateLayout
-from subnet.wire.merkle import CHUNK_BYTES, check_chunk, check_leaves, merkle_root, num_chunks
+from subnet.wire.merkle import (
+    CHUNK_BYTES,
+    check_chunk,
+    check_leaves,
+    merkle_leaves,
+    merkle_root,
+    num_chunks,
+    split_leaves,
+)
 from subnet.wire.messages import Receipt
 
 
@@ -33,9 +41,10 @@ class Outbound:
 class Needed:
     """What must be fetched. An empty root means that nothing of that kind is needed.
 
-    public_root: from the run's store. start_root, inbound, and the leaves of the state `end_root` (where `order` is not
-    empty): from the audited miner. deliveries: the signed lines of its inbound frames, from itself, and those of
-    neighbours who say that they got something else from it. contribution: its digest; it is recomputed, not fetched.
+    public_root: from the run's store, its first `parameter_bytes`. start_root, inbound, and the leaves of the state
+    `end_root` (where `order` is not empty): from the audited miner. deliveries: the signed lines of its inbound frames,
+    from itself, and those of neighbours who say that they got something else from it. contribution: its digest; it is
+    recomputed, not fetched.
 
     Of what it sent: `outbound` has all frames as the draw's lots have them, each to be had from its receiver (or from
     anybody who has bytes of that digest), and `most_outbound` is how many that differ from the replay are looked at.
@@ -46,6 +55,7 @@ class Needed:
     case: Case
     public_root: str
     public_bytes: int
+    parameter_bytes: int
     start_root: str
     start_bytes: int
     inbound: tuple[str, ...]
@@ -77,11 +87,20 @@ class Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Leading:
+    """The first chunks of a state, and the leaf hashes of all its chunks, which its root binds: 32 bytes each."""
+
+    data: bytes
+    leaves: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """The bytes that were fetched; what could not be had is None or left out. Frames and deliveries are by digest,
-    chunks by index; leaves are the end state's, 32 bytes for each chunk."""
+    chunks by index; leaves are the end state's, 32 bytes for each chunk. Of the public state it is the chunks that hold
+    parameters: no audit looks at the outer momentum."""
 
-    public: bytes | None = None
+    public: Leading | None = None
     start: bytes | None = None
     leaves: bytes | None = None
     frames: Mapping[str, bytes] = field(default_factory=dict)
@@ -122,6 +141,7 @@ def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
         case=case,
         public_root=case.public_root if public else "",
         public_bytes=case.public_bytes if public else 0,
+        parameter_bytes=layout.section_bytes,
         start_root=case.start_root,
         start_bytes=case.start_bytes,
         inbound=_inbound(case),
@@ -191,7 +211,7 @@ def verified(need: Needed, evidence: Evidence) -> Evidence:
         if check_chunk(need.end_root, need.end_bytes, index, chunk.data, chunk.proof)
     }
     return Evidence(
-        public=_of_root(evidence.public, need.public_root, need.public_bytes),
+        public=_public(need, evidence.public),
         start=_of_root(evidence.start, need.start_root, need.start_bytes),
         leaves=evidence.leaves if fits else None,
         frames=frames,
@@ -203,6 +223,28 @@ def verified(need: Needed, evidence: Evidence) -> Evidence:
 def _of_root(data: bytes | None, root: str, length_bytes: int) -> bytes | None:
     fits = data is not None and root != "" and len(data) == length_bytes and merkle_root(data) == root
     return data if fits else None
+
+
+def _public(need: Needed, leading: Leading | None) -> Leading | None:
+    fits = (
+        leading is not None
+        and need.public_root != ""
+        and check_leaves(need.public_root, need.public_bytes, leading.leaves)
+    )
+    if leading is None or not fits or len(leading.data) != leading_bytes(need.public_bytes, need.parameter_bytes):
+        return None
+    found = merkle_leaves(leading.data)
+    return leading if tuple(found) == split_leaves(leading.leaves)[: len(found)] else None
+
+
+def leading_bytes(size_bytes: int, wanted_bytes: int) -> int:
+    """How long the first whole chunks are that hold the first `wanted_bytes` of a state of `size_bytes`."""
+    return min(size_bytes, -(-wanted_bytes // CHUNK_BYTES) * CHUNK_BYTES)
+
+
+def leading_of(data: bytes, wanted_bytes: int) -> Leading:
+    """The leading chunks of a whole state that hold its first `wanted_bytes`."""
+    return Leading(data=data[: leading_bytes(len(data), wanted_bytes)], leaves=b"".join(merkle_leaves(data)))
 
 
 def joined(evidence: Evidence, more: Evidence) -> Evidence:

@@ -123,7 +123,7 @@ def examine(
     """Verify the evidence, check that all is there but for chunks, check the books, and replay; or why not."""
     kept = verified(need, evidence)
     lacking, layout = missing(need, kept), StateLayout(run, need.case.stage)
-    if lacking.public or (kept.public is not None and len(kept.public) != layout.public_bytes):
+    if lacking.public or (kept.public is not None and need.public_bytes != layout.public_bytes):
         return Judgement(verdict="void", reason="validator-fault", details=("the public state is missing",))
     if lacking.miner:
         return Judgement(verdict="void", reason="withheld", details=lacking.miner)

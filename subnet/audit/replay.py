@@ -26,7 +26,7 @@ from subnet.stage.layout import (
     Flat,
     ReplicaState,
     StateLayout,
-    public_from_bytes,
+    parameters_from_leading,
     state_from_bytes,
     state_to_bytes,
 )
@@ -77,8 +77,8 @@ def start_state(case: Case, evidence: Evidence, layout: StateLayout) -> ReplicaS
         assert own is not None, f"segment {case.id[:12]} does not open a round, and its start state is missing"
         return own
     assert evidence.public is not None, f"segment {case.id[:12]} opens a round, and the public state is missing"
-    public = public_from_bytes(layout, evidence.public)
-    return ReplicaState(parameters=public.parameters, moments=own.moments if own else layout.zeros())
+    parameters = parameters_from_leading(layout, evidence.public.data)
+    return ReplicaState(parameters=parameters, moments=own.moments if own else layout.zeros())
 
 
 def make_replica(run: RunConfig, stage: int, state: ReplicaState) -> Replica:

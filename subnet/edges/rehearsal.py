@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from subnet.audit.case import Case, disputes_among
 from subnet.audit.chunks import CutChunks
-from subnet.audit.evidence import Evidence, Needed, needed_of
+from subnet.audit.evidence import Evidence, Needed, leading_of, needed_of
 from subnet.audit.tensors import frame_header, make_frame, read_frame, tokens_digest
 from subnet.canonical import canonical, digest
 from subnet.cheats.base import Cheat
@@ -311,9 +311,9 @@ class Rehearsal:
             held = self.miners[int(frame.receiver.removeprefix("miner-"))].received
             frames |= {frame.digest: held[frame.digest]} if frame.digest in held else {}
         shown = {name: lines for other in self.miners for name, lines in other.deliveries.items()}
-        chunks = CutChunks(miner.state)
+        chunks, public = CutChunks(miner.state), self.publics.get(need.public_root)
         evidence = Evidence(
-            public=self.publics.get(need.public_root),
+            public=leading_of(public, need.parameter_bytes) if public is not None else None,
             start=miner.start if need.start_root else None,
             frames=frames,
             deliveries={lines.name: shown[lines.name] for lines in need.deliveries},

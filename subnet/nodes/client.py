@@ -12,13 +12,15 @@ from typing import TypeVar
 
 import msgspec
 
+from subnet.audit.evidence import Leading, leading_bytes
 from subnet.canonical import canonical, digest, parse
 from subnet.config import RunConfig
 from subnet.edges.blobs import check_blob
 from subnet.edges.partial import Partial
 from subnet.errors import EvidenceError, MessageError, UnreachableError
 from subnet.ledger.events import Event
-from subnet.nodes.download import Source, Tally, Wanted, download_state
+from subnet.nodes.download import Source, Tally, Wanted, download_leading, download_state
+from subnet.wire.merkle import num_chunks
 from subnet.wire.messages import Head, Message, Position, Signed, check_signed, make_signed
 from template.auth import Signer, Verifier
 from template.clocks import Clocks
@@ -248,6 +250,14 @@ class RunClient:
         sources = [Source(name=self.orchestrator, peer=self.peer), *held_by]
         wanted = Wanted(root=root, size_bytes=size_bytes, partial=partial)
         return await download_state(self.transport, sources, wanted, tally=self.tally)
+
+    async def leading(self, root: str, size_bytes: int, *, first_bytes: int) -> Leading:
+        """The chunks that hold the first bytes of a state of the run's store, with the hashes of all chunks."""
+        chunks = num_chunks(leading_bytes(size_bytes, first_bytes))
+        wanted = Wanted(root=root, size_bytes=size_bytes, chunks=chunks)
+        sources = [Source(name=self.orchestrator, peer=self.peer)]
+        data, leaves = await download_leading(self.transport, sources, wanted, tally=self.tally)
+        return Leading(data=data, leaves=leaves)
 
     def _spoken(self, signed: Signed, kind: type[T]) -> T:
         if signed.hotkey != self.orchestrator:

@@ -36,10 +36,11 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A state by its root and length, and where to keep what has come of it."""
+    """A state by its root and length, how many chunks of it (None: all), and where to keep what has come of it."""
 
     root: str
     size_bytes: int
+    chunks: int | None = None
     partial: Partial | None = None
 
 
@@ -75,6 +76,18 @@ async def download_state(
     Raises EvidenceError when every source sent something else, the last TransportError when all refuse for good, and
     UnreachableError when nothing came for as long as the pace allows.
     """
+    return (await download_leading(transport, sources, wanted, tally=tally, pace=pace))[0]
+
+
+async def download_leading(
+    transport: Transport,
+    sources: Sequence[Source],
+    wanted: Wanted,
+    *,
+    tally: Tally,
+    pace: Pace | None = None,
+) -> tuple[bytes, bytes]:
+    """The first chunks of a state, as many as are wanted, and the hashes of all its chunks. Raises as that does."""
     return await _Download(transport, sources, wanted, tally=tally, pace=pace or Pace()).run()
 
 
@@ -86,6 +99,7 @@ class _Download:
     ) -> None:
         self._transport, self._tally, self._pace = transport, tally, pace
         self._root, self._length, self._partial = wanted.root, wanted.size_bytes, wanted.partial
+        self._upto = num_chunks(self._length) if wanted.chunks is None else wanted.chunks
         self._sources = list(sources)  # those that may still have it
         self._in_a_row: Counter[str] = Counter()  # failures since the last chunk
         self._busy: Counter[str] = Counter()
@@ -98,12 +112,12 @@ class _Download:
             f"expected somebody to ask for {wanted.root[:12]}, found nobody; name a source"
         )
 
-    async def run(self) -> bytes:
-        """Fetch what is missing until nothing is."""
+    async def run(self) -> tuple[bytes, bytes]:
+        """Fetch what is missing until nothing is; with the leaves."""
         await self._until(lambda: bool(self._leaves), lambda: self._asked(self._fetch_leaves))
         await self._start()
         await self._until(lambda: not self._missing, self._round)
-        return bytes(self._data)
+        return bytes(self._data), b"".join(self._leaves)
 
     async def _until(self, done: Callable[[], bool], attempt: Callable[[], Awaitable[None]]) -> None:
         """Try, with growing pauses while nothing comes."""
@@ -129,8 +143,9 @@ class _Download:
         """Take over what an earlier download left; chunks of zeros need no download either."""
         kept = self._partial.read(self._length) if self._partial is not None else b""
         self._data = bytearray(kept or self._length)
+        del self._data[self._upto * CHUNK_BYTES :]
         found = await asyncio.to_thread(merkle_leaves, self._data)
-        self._missing = {index for index, leaf in enumerate(self._leaves) if leaf != found[index]}
+        self._missing = {index for index, leaf in enumerate(self._leaves[: self._upto]) if leaf != found[index]}
         if kept and len(self._missing) < len(self._leaves):
             log.info("state=%s missing=%d of=%d", self._root[:12], len(self._missing), len(self._leaves))
 

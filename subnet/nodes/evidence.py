@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from subnet.audit.evidence import Chunk, Evidence, Needed, Wanted
+from subnet.audit.evidence import Chunk, Evidence, Leading, Needed, Wanted
 from subnet.audit.tensors import frame_bytes
 from subnet.config import RunConfig
 from subnet.errors import EvidenceError, SubnetError
@@ -51,8 +51,8 @@ class State:
 class Source(Protocol):
     """Where evidence comes from. Each gives None for what cannot be had there; nothing is trusted to be right."""
 
-    async def public(self, root: str, size_bytes: int) -> bytes | None:
-        """A public state of the run."""
+    async def public(self, root: str, size_bytes: int, first_bytes: int) -> Leading | None:
+        """The chunks that hold the first bytes of a public state of the run."""
         ...
 
     async def blob(self, holder: str, name: str, size_bytes: int) -> bytes | None:
@@ -71,7 +71,8 @@ class Source(Protocol):
 def evidence_bytes(need: Needed, run: RunConfig) -> int:
     """About how many bytes an audit fetches at most."""
     frames = frame_bytes(run) * (len(need.inbound) + need.most_outbound)
-    return need.public_bytes + need.start_bytes + need.end_bytes + frames
+    public_bytes = need.parameter_bytes if need.public_root else 0
+    return public_bytes + need.start_bytes + need.end_bytes + frames
 
 
 def gather_limit_s(need: Needed, run: RunConfig) -> float:
@@ -97,7 +98,7 @@ async def gather(
     public = need.public_root if known.public is None else ""
     start = need.start_root if known.start is None else ""
     got = await asyncio.gather(
-        source.public(public, need.public_bytes) if public else _nothing(),
+        source.public(public, need.public_bytes, need.parameter_bytes) if public else _nothing(),
         source.blob(owner, start, need.start_bytes) if start else _nothing(),
         source.leaves(end) if need.order and known.leaves is None else _nothing(),
         _all(owners.keys() - known.frames.keys(), lambda name: source.blob(owners[name], name, size_bytes)),
@@ -160,9 +161,9 @@ class NetworkSource:
         """Whether the relay path saw this miner not show what it owes."""
         return hotkey in self.asked and self.asked[hotkey].witnessed
 
-    async def public(self, root: str, size_bytes: int) -> bytes | None:
-        """A public state, from the run's store."""
-        return await self._got(lambda: self.client.state(root, size_bytes))
+    async def public(self, root: str, size_bytes: int, first_bytes: int) -> Leading | None:
+        """From the run's store."""
+        return await self._got(lambda: self.client.leading(root, size_bytes, first_bytes=first_bytes))
 
     async def blob(self, holder: str, name: str, size_bytes: int) -> bytes | None:
         """From its holder, else from the store, where an accuser or a miner that left may have put it."""

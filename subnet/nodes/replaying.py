@@ -12,7 +12,18 @@ from pathlib import Path
 
 from subnet.audit.chunks import chunks_to_repeat
 from subnet.audit.draw import seed_of
-from subnet.audit.evidence import Chunk, Evidence, Missing, Needed, Wanted, missing, needed, verified
+from subnet.audit.evidence import (
+    Chunk,
+    Evidence,
+    Leading,
+    Missing,
+    Needed,
+    Wanted,
+    leading_of,
+    missing,
+    needed,
+    verified,
+)
 from subnet.audit.judge import Begun, Judgement, conclude, examine
 from subnet.audit.pinned import Pack, read_pack
 from subnet.audit.sent import frames_to_repeat
@@ -141,8 +152,9 @@ class PublicSource:
         self._unpacked: Pack | None = None
         self._slots = asyncio.Semaphore(PARALLEL)
 
-    async def public(self, root: str, size_bytes: int) -> bytes | None:
-        return await self._blob((self._store,), root, size_bytes)
+    async def public(self, root: str, size_bytes: int, first_bytes: int) -> Leading | None:
+        whole = await self._blob((self._store,), root, size_bytes)
+        return leading_of(whole, first_bytes) if whole is not None else None
 
     async def blob(self, holder: str, name: str, size_bytes: int) -> bytes | None:
         return await self._blob((self._store, self._addresses.get(holder, "")), name, size_bytes)

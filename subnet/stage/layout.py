@@ -139,6 +139,13 @@ def public_from_bytes(layout: StateLayout, data: bytes) -> PublicState:
     return PublicState(parameters=parameters, outer_momentum=outer_momentum)
 
 
+def parameters_from_leading(layout: StateLayout, leading: bytes) -> Flat:
+    """The parameters, which come first in every state, as a read-only view. Raises EvidenceError when bytes lack."""
+    if len(leading) < layout.section_bytes:
+        _check_length(layout, leading, layout.section_bytes, "at least the parameters")
+    return np.frombuffer(leading, dtype=FLOAT, count=layout.num_parameters)
+
+
 def _sections_to_bytes(layout: StateLayout, sections: tuple[Flat, ...], end: bytes = b"") -> bytes:
     """One copy, whatever the size of the state."""
     for section in sections:

@@ -15,7 +15,7 @@ import torch
 from subnet.audit.case import Lines
 from subnet.audit.chunks import CutChunks
 from subnet.audit.draw import draw_seed
-from subnet.audit.evidence import Evidence, Needed, needed
+from subnet.audit.evidence import Evidence, Needed, leading_of, needed
 from subnet.audit.judge import Judgement, audit
 from subnet.audit.tensors import frame_bytes, frame_header, make_frame, read_frame, tokens_digest
 from subnet.canonical import canonical, digest
@@ -345,9 +345,9 @@ class Lane:
             receiver = next(miner for miner in self.miners if miner.hotkey == frame.receiver)
             if frame.digest in receiver.received:
                 frames[frame.digest] = receiver.received[frame.digest]
-        chunks = CutChunks(owner.states[need.end_root])
+        chunks, public = CutChunks(owner.states[need.end_root]), self.public.get(need.public_root)
         return Evidence(
-            public=self.public.get(need.public_root),
+            public=leading_of(public, need.parameter_bytes) if public is not None else None,
             start=owner.states.get(need.start_root),
             frames=frames,
             deliveries={lines.name: self.shown(lines) for lines in need.deliveries},
