@@ -76,7 +76,7 @@ def end_parameters(need: Needed, evidence: Evidence, replayed: Replayed, layout:
     first, end = need.sections[PARAMETERS]
     others = sorted(index for index in differing(need, evidence, replayed) if first <= index < end)
     if not others:
-        return np.frombuffer(replayed.end, dtype=FLOAT, count=layout.num_parameters)
+        return np.frombuffer(replayed.end[: layout.section_bytes], dtype=FLOAT)
     data = bytearray(replayed.end[: end * CHUNK_BYTES])
     for index in others:
         start, stop = chunk_span(len(replayed.end), index)

@@ -37,7 +37,7 @@ from subnet.audit.tensors import frame_header, make_frame, read_frame
 from subnet.config import AuditConfig, RunConfig
 from subnet.errors import FrameError, InputError
 from subnet.model.shapes import geometry
-from subnet.stage.layout import COUNTER_BYTES, FLOAT, SECTIONS, Flat, StateLayout
+from subnet.stage.layout import COUNTER_BYTES, FLOAT, Flat, StateLayout
 from subnet.wire.messages import Receipt
 
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")  # of comparisons, each with its tolerance
@@ -127,19 +127,17 @@ def _end_distances(need: Needed, evidence: Evidence, replayed: Replayed, run: Ru
     if replayed.end is None or replayed.divisors is None:
         yield "delta", MAX_DISTANCE
         return
-    end = np.frombuffer(replayed.end, dtype=FLOAT, count=len(SECTIONS) * layout.num_parameters)
     differ, last = differing(need, evidence, replayed), evidence.chunks.get(len(need.order) - 1)
     if last is not None:
-        counters = [data[-COUNTER_BYTES:] for data in (last.data, replayed.end)]
-        yield "moment", distance(*(int.from_bytes(counter, "little") for counter in counters))
+        yield "moment", distance(int.from_bytes(last.data[-COUNTER_BYTES:], "little"), replayed.end.step)
     steps = len(replayed.steps)
     for number, (low, high) in enumerate(need.sections):
         if len(differ.intersection(range(low, high))) < high - low:  # some of its chunks are the replay's
             yield "moment" if number else "delta", 0.0
-        for within in layout.slices.values():
+        for name, within in layout.slices.items():
             first = number * layout.num_parameters + within.start
             pieces = _pieces(evidence.chunks, first, first + within.stop - within.start)
-            recomputed = end[first : first + within.stop - within.start]
+            recomputed = replayed.end.tensor(number, name)
             if pieces and number == 0:
                 start, divisors = replayed.start.parameters[within], replayed.divisors[within]
                 yield from _deltas(pieces, recomputed, start, divisors, dtype=run.train.dtype, steps=steps)

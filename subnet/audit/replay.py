@@ -28,10 +28,10 @@ from subnet.stage.layout import (
     StateLayout,
     parameters_from_leading,
     state_from_bytes,
-    state_to_bytes,
 )
 from subnet.stage.state import Replica
-from subnet.wire.merkle import merkle_leaves
+from subnet.stage.view import StateView, view_of
+from subnet.wire.merkle import chunk_span, merkle_leaves, num_chunks
 from subnet.wire.messages import Receipt, Work
 
 MakeReplica = Callable[[RunConfig, int, ReplicaState], Replica]
@@ -52,7 +52,7 @@ class StepReplay:
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """A recomputed segment: the state it started from, its steps, the bytes of its end state.
+    """A recomputed segment: the state it started from, its steps, its end state, read where the replica has it.
 
     `end` is None, and the list of steps shorter, when a step could not be taken. divisors: what the optimizer divided
     each parameter's step by, None where no step was taken.
@@ -60,13 +60,16 @@ class Replayed:
 
     start: ReplicaState
     steps: tuple[StepReplay, ...]
-    end: bytes | None
+    end: StateView | None
     divisors: Flat | None = None
 
     @cached_property
     def leaves(self) -> tuple[bytes, ...]:
         """The leaf hashes of the end state."""
-        return () if self.end is None else tuple(merkle_leaves(self.end))
+        if self.end is None:
+            return ()
+        spans = (chunk_span(len(self.end), index) for index in range(num_chunks(len(self.end))))
+        return tuple(merkle_leaves(self.end[start:stop])[0] for start, stop in spans)
 
 
 def start_state(case: Case, evidence: Evidence, layout: StateLayout) -> ReplicaState:
@@ -95,7 +98,7 @@ def replay(
     layout = StateLayout(run, case.stage)
     start = start_state(case, evidence, layout)
     if not case.steps:
-        return Replayed(start=start, steps=(), end=state_to_bytes(layout, start))
+        return Replayed(start=start, steps=(), end=view_of(layout, start))
     replica = make(run, case.stage, start)
     divisors = Divisors(layout.num_parameters, beta2=run.train.beta2, eps=run.train.eps)
     steps: list[StepReplay] = []
@@ -107,7 +110,7 @@ def replay(
         second = replica.optimizer.memory()[1].items()
         divisors.add(((layout.slices[name], values.numpy()) for name, values in second), replica.optimizer.steps)
     mean = divisors.mean()
-    return Replayed(start=start, steps=tuple(steps), end=replica.commit(), divisors=mean)
+    return Replayed(start=start, steps=tuple(steps), end=replica.view(), divisors=mean)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ which needs no torch; its names can be imported from either. Does not know round
 """
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from subnet.config import RunConfig
@@ -22,6 +23,7 @@ from subnet.stage.layout import (
 )
 from subnet.stage.optim import InnerOptimizer, inner_step, learning_rate, make_optimizer
 from subnet.stage.stage import Stage
+from subnet.stage.view import StateView
 
 __all__ = [
     "Flat",
@@ -75,9 +77,15 @@ class Replica:
 
     def commit(self) -> bytes:
         """The canonical bytes of the state: `state_to_bytes(layout, state())`, without a copy of it in between."""
+        return tensors_to_bytes(self.layout, self._arrays(), self.optimizer.steps)
+
+    def view(self) -> StateView:
+        """What `commit` would give, read where it is: it changes with the next step."""
+        return StateView(self.layout, self._arrays(), self.optimizer.steps)
+
+    def _arrays(self) -> list[dict[str, npt.NDArray[np.float32]]]:
         sections = (self.stage.parameters, *self.optimizer.memory())
-        arrays = [{name: tensor.detach().numpy() for name, tensor in section.items()} for section in sections]
-        return tensors_to_bytes(self.layout, arrays, self.optimizer.steps)
+        return [{name: tensor.detach().numpy() for name, tensor in section.items()} for section in sections]
 
     def restore(self, data: bytes) -> None:
         """Continue from committed bytes. Raises EvidenceError when they are not a state of this stage."""

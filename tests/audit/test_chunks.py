@@ -15,10 +15,12 @@ from subnet.audit.evidence import Evidence, Needed, Wanted, needed, needed_of, v
 from subnet.audit.judge import Begun, Judgement, after_replay, audit, before_replay, conclude, examine
 from subnet.audit.pinned import read_pack, to_pin
 from subnet.cheats.base import Cheat, owner
+from subnet.config import RunConfig
 from subnet.edges.presets import RunOptions, build_run
 from subnet.ledger.state import Segment
 from subnet.sim.segment import VERIFIER, cheat_segment, segment_corpus
 from subnet.stage.layout import COUNTER_BYTES, FLOAT, StateLayout, state_from_bytes
+from subnet.stage.view import view_of_bytes
 from subnet.wire.merkle import HASH_BYTES, check_chunk, check_leaves, merkle_leaves, merkle_root
 from tests.audit.lane import SEED, Lane, lane_run
 from tests.audit.lane import VERIFIER as LANE_VERIFIER
@@ -71,13 +73,14 @@ def concluded(need: Needed, evidence: Evidence, found: Begun) -> tuple[tuple[int
     return wanted.chunks, conclude(need, found.with_more(need, shown), RUN, wanted=wanted)
 
 
-def elsewhere(found: Begun) -> Begun:
+def elsewhere(found: Begun, need: Needed, run: RunConfig = RUN) -> Begun:
     """The replay of a machine on which every chunk comes out otherwise in a last bit, within what is honest."""
-    end = found.replayed.end
-    assert end is not None
+    assert found.replayed.end is not None
+    end, case = found.replayed.end[:], need.case
     values = np.frombuffer(end[:-COUNTER_BYTES], dtype=FLOAT).copy()
     values[::1000] = np.nextafter(values[::1000], np.float32(np.inf))
-    replayed = dataclasses.replace(found.replayed, end=values.tobytes() + end[-COUNTER_BYTES:])
+    other = view_of_bytes(StateLayout(run, case.stage), values.tobytes() + end[-COUNTER_BYTES:])
+    replayed = dataclasses.replace(found.replayed, end=other)
     return dataclasses.replace(found, replayed=replayed)
 
 
@@ -146,7 +149,7 @@ def test_an_honest_miner_on_a_like_machine_shows_no_chunk(honest):
 def test_an_honest_miner_on_another_machine_shows_the_drawn_part_and_passes(honest):
     """Every chunk differs in a last bit somewhere: a quarter is looked at, and something of each section."""
     need, evidence, found = honest
-    wanted, judgement = concluded(need, evidence, elsewhere(found))
+    wanted, judgement = concluded(need, evidence, elsewhere(found, need))
     assert len(wanted) == need.most_chunks <= WIDTH / 4
     assert judgement.verdict == "pass" and judgement.distance > 0
 
@@ -202,7 +205,7 @@ def test_a_fail_is_repeated_on_another_machine_from_what_its_author_pinned():
     assert set(wanted) < pack.chunks.keys() and len(pack.chunks) <= need.most_chunks + 6
     for index, chunk in pack.chunks.items():
         assert check_chunk(need.end_root, need.end_bytes, index, chunk.data, chunk.proof)
-    there = elsewhere(found)
+    there = elsewhere(found, need)
     repeated = chunks_to_repeat(need, there.evidence, there.replayed, pack.chunks.keys())
     assert set(repeated) == pack.chunks.keys()
     said = conclude(need, there.with_more(need, Evidence(chunks=pack.chunks)), RUN, wanted=Wanted(chunks=repeated))
@@ -256,7 +259,7 @@ def test_where_parameters_differ_the_contribution_is_of_the_committed_ones(lane)
     """Every chunk with parameters that differs is fetched and put in the replay's place."""
     need = needed(lane.state, closing(lane, 0), seed=SEED)
     evidence = lane.evidence(need)
-    found = elsewhere(examined(lane, need, before_replay(need, evidence)))
+    found = elsewhere(examined(lane, need, before_replay(need, evidence)), need, lane.run)
     first, end = need.sections[0]
     wanted = found.wanted(need)
     assert set(range(first, end)) <= set(wanted.chunks)
