@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from subnet.audit.case import Case
-from subnet.audit.evidence import Evidence
+from subnet.audit.evidence import Evidence, leading_of
 from subnet.audit.replay import replay
 from subnet.canonical import canonical, parse
 from subnet.config import RunConfig
@@ -29,6 +29,7 @@ from subnet.incentive.owed import Kept, is_owed
 from subnet.ledger.events import Manifest
 from subnet.nodes.custody import Custody
 from subnet.nodes.retention import Retention, write_note
+from subnet.stage.layout import StateLayout
 from subnet.wire.delivery import inbound
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import Plan, Receipt
@@ -224,19 +225,20 @@ class Rebuilding:
         if first.start_root:
             data = self.blobs.get(first.start_root)
         for recipe in way:
-            frames = dict.fromkeys(name for receipt in recipe.receipts for _, name in inbound(receipt))
+            case, frames = recipe.case(), dict.fromkeys(name for each in recipe.receipts for _, name in inbound(each))
+            parameter_bytes = StateLayout(self.run, case.stage).section_bytes
             evidence = Evidence(
-                public=self.blobs.get(recipe.public_root) if recipe.opens_round else None,
+                public=leading_of(self.blobs.get(recipe.public_root), parameter_bytes) if recipe.opens_round else None,
                 start=data or None,
                 frames={name: self.blobs.get(name) for name in frames},
             )
-            end = replay(recipe.case(), evidence, self.run, self.corpus).end
-            if end is None or merkle_root(end) != recipe.root:
+            end = replay(case, evidence, self.run, self.corpus).end
+            data = b"" if end is None else end[:]
+            if merkle_root(data) != recipe.root:
                 raise EvidenceError(
                     f"expected the replay of round {recipe.round} to come to {recipe.root[:12]}, found another state; "
                     "this machine or its software has changed, keep all states (no --keep-states)"
                 )
-            data = end
         return data
 
     def close(self) -> None:
