@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import environment_under
 
 MARK = "STRATA_TEST_MARK"
-LONGEST_S = 240.0
+LONGEST_S = 480.0  # for what takes a minute, on a machine that does other things too
 GONE_S = 10.0  # twice what the product promises, for machines that do other things too
 
 
