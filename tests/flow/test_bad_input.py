@@ -220,7 +220,7 @@ class Net:
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Net]:
     """Wallets `owner`, who has a uid, and `stranger`, who has none; a chain; an orchestrator."""
-    for machine in machine_in(tmp_path_factory.mktemp("net"), repository):
+    with machine_in(tmp_path_factory.mktemp("net"), repository) as machine:
         (machine.folder / "text").mkdir()
         (machine.folder / "text" / "a.txt").write_text("The quick brown fox jumps over the lazy dog. " * 1000)
         keys = {name: create_wallet(name, "default", machine.folder / "wallets") for name in ("owner", "stranger")}
