@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from beartype import BeartypeConf
+from beartype.claw import beartype_package
 from hypothesis import settings
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="strata-tests-"))
@@ -41,6 +43,10 @@ for name in [name for name in os.environ if name.startswith(("BT_", "STRATA_"))]
 # The same examples on every machine and in every run; how long one takes says nothing about the code.
 settings.register_profile("strata", derandomize=True, deadline=None, database=None, print_blob=True)
 settings.load_profile("strata")
+
+
+# What is called with another type than its signature says fails, whatever mypy could see of it.
+beartype_package("subnet", conf=BeartypeConf(claw_is_pep526=False))
 
 
 @pytest.fixture(autouse=True)

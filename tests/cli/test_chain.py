@@ -70,7 +70,7 @@ def test_the_chain_says_its_port_refuses_a_busy_one_and_ends_on_sigterm(reposito
         assert f"expected port {port} on 127.0.0.1 to be free, found it held by process {chain.pid}" in second.stderr
         assert second.stderr.count("\n") == 1
         chain.send_signal(signal.SIGTERM)
-        assert chain.wait(timeout=20) == 0
+        assert chain.wait(timeout=120) == 0
     finally:
         chain.kill()
         chain.communicate()

@@ -121,7 +121,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterato
         yield {"folder": folder, "endpoint": chain.stdout.readline().split()[3].rstrip(",")}
     finally:
         chain.send_signal(signal.SIGTERM)
-        chain.communicate(timeout=20)
+        chain.communicate(timeout=120)
 
 
 class Done(NamedTuple):

@@ -19,7 +19,7 @@ from subnet.ledger.record import Record, make_record
 from template.devchain.genesis import Genesis, genesis_to_dict
 from template.sdk import SdkChain, create_wallet
 from template.web import bind
-from tests.flow.conftest import Command, Machine, machine_in
+from tests.flow.conftest import LONGEST_S, Command, Machine, machine_in
 
 SENTENCE = re.compile(r"^(error|strata \w+): expected .+, found.+; .+$")
 LLAMA = {
@@ -220,7 +220,7 @@ class Net:
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Net]:
     """Wallets `owner`, who has a uid, and `stranger`, who has none; a chain; an orchestrator."""
-    for machine in machine_in(tmp_path_factory.mktemp("net"), repository):
+    with machine_in(tmp_path_factory.mktemp("net"), repository) as machine:
         (machine.folder / "text").mkdir()
         (machine.folder / "text" / "a.txt").write_text("The quick brown fox jumps over the lazy dog. " * 1000)
         keys = {name: create_wallet(name, "default", machine.folder / "wallets") for name in ("owner", "stranger")}
@@ -248,7 +248,7 @@ def net(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[
         yield Net(machine=machine, endpoint=half.endpoint, port=port, orchestrator=orchestrator)
         for command in (orchestrator, chain):
             command.process.terminate()
-            assert command.process.wait(10) == 0
+            assert command.process.wait(LONGEST_S) == 0
 
 
 @pytest.mark.flow
@@ -287,7 +287,7 @@ def test_an_unreachable_chain_is_waited_for_and_named(net: Net):
     command = net.machine.start("miner", *net.words("stranger"), "--network", "ws://127.0.0.1:9")
     command.until("waiting for=chain endpoint=ws://127.0.0.1:9 gone_s=0 reason=.could not connect to ws://127.0.0.1:9")
     command.process.terminate()
-    assert command.process.wait(10) == 0
+    assert command.process.wait(LONGEST_S) == 0
     assert "; check the address and the connection, or name another node as a fallback" in command.err
     assert "Traceback" not in command.err and command.err.count("waiting for=chain") == 1
 
@@ -335,7 +335,7 @@ def test_an_orchestrator_that_does_not_answer_is_waited_for_and_named(net: Net):
     command = net.machine.start("publisher", *words, "--out", str(net.machine.folder / "checkpoints"))
     command.until(f"waiting for=orchestrator peer=198.18.0.1:{net.port} reason=")
     command.process.terminate()
-    assert command.process.wait(10) == 0
+    assert command.process.wait(LONGEST_S) == 0
     assert "Traceback" not in command.err
 
 

@@ -18,7 +18,7 @@ from template.errors import ChainUnreachable
 from template.sdk import SdkChain, create_wallet
 from template.session import Patience
 from template.values import ChainView
-from tests.flow.conftest import Machine
+from tests.flow.conftest import LONGEST_S, Machine
 from tests.template.conftest import ChainThread
 from tests.template.proxy import proxy_to
 
@@ -57,12 +57,12 @@ def test_a_miner_that_starts_before_its_chain_goes_on_when_that_is_up(machine: M
     miner = machine.start("miner", *place, "--data-dir", str(machine.folder / "data"))
     miner.until("waiting for=chain endpoint=")
     chain = machine.start("chain", "--genesis", str(file), "--port", port)
-    assert miner.process.wait(60) == 2
+    assert miner.process.wait(LONGEST_S) == 2
     assert "chain=back endpoint=" in miner.err and miner.err.count("waiting for=chain") == 1
     assert re.search(r"found it unregistered; run strata register .*--wallet ann", miner.err)
     assert "Traceback" not in miner.err
     chain.process.terminate()
-    assert chain.process.wait(10) == 0
+    assert chain.process.wait(LONGEST_S) == 0
 
 
 async def live(chain: SdkChain, weighing: Weighing, until: str) -> None:

@@ -24,7 +24,7 @@ ONLY_HERE = {
     "btcli wallet show",
     "btcli query metagraph",
 }  # the dev chain itself, and what scripts need
-LIMIT_S = 60.0  # after the run: a few tempos of five seconds
+LIMIT_S = 240.0  # after the run: a few tempos of five seconds, on a machine that does other things too
 
 
 def page(repository: Path) -> str:

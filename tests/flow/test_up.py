@@ -86,7 +86,7 @@ class Finished:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Finished]:
     """The run: kept after its end, so that its chain can still be asked, then ended by Ctrl-C."""
-    for machine in machine_in(tmp_path_factory.mktemp("up"), repository):
+    with machine_in(tmp_path_factory.mktemp("up"), repository) as machine:
         folder = machine.folder / "out"
         words = ("--rounds", str(ROUNDS), "--steps", str(STEPS), "--json", "--keep", "--out", str(folder))
         begun_s = time.time()
