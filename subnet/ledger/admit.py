@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from subnet.canonical import canonical
 from subnet.errors import RefusedError
 from subnet.ledger.receiving import admit_receipt
-from subnet.ledger.state import RunState, is_accusation
+from subnet.ledger.state import MOST_VOIDS, RunState, is_accusation, may_void
 from subnet.wire.messages import (
     KINDS,
     Checkpoint,
@@ -215,6 +215,10 @@ def _verdict(state: RunState, signed: Signed, message: Verdict, door: Door) -> N
     if earlier and earlier.verdict != "void":
         raise RefusedError(
             f"expected one verdict of a validator per segment, found a second after {earlier.verdict}; stop"
+        )
+    if message.verdict == "void" and not may_void(segment, message.validator, message.reason):
+        raise RefusedError(
+            f"expected at most {MOST_VOIDS} times void of a segment, found one more; say when there is a judgement"
         )
     foreign = any(is_accusation(v) for v in segment.verdicts.values() if v.validator != message.validator)
     if message.draw is None and not foreign:
