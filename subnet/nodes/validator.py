@@ -27,6 +27,7 @@ from subnet.incentive.score import books
 from subnet.incentive.weights import to_weights
 from subnet.ledger.accusing import refusal_seen_by_two
 from subnet.ledger.state import RunState, is_accusation, may_void
+from subnet.nodes.checking_merges import MergeChecks
 from subnet.nodes.client import RunClient
 from subnet.nodes.clock import now_ms
 from subnet.nodes.dues import Due, Dues, first_of
@@ -78,6 +79,7 @@ class Validator:
         self.permitted: bool | None = None
         self.seen_event = -1  # where the last head that we countersigned stands
         self.view: ChainView | None = None
+        self.merges = MergeChecks(client, run)
         self.weighing = Weighing(chain, self.scores)
         self.readiness = Readiness()
         self.progress_s = time.time()
@@ -198,6 +200,7 @@ class Validator:
 
     async def _audit_all(self) -> None:
         while True:
+            await self.merges.look(self.state)
             self._put_foreign()
             ready = self.dues.ready(time.monotonic())
             if not ready:
@@ -324,6 +327,7 @@ class Validator:
         untried = any(self.hotkey not in state.segments[due].verdicts for due in self.dues.waiting)
         ledger = books(state, now_ms=now_ms(), own=self.hotkey)
         pending = any(book.pending for book in ledger.values())
+        untried = untried or bool(self.merges.due(state))
         return drawn and not untried and not pending and self.weights == self.scores()
 
     def health(self) -> dict[str, object]:
