@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import blake3
 
 from subnet.audit.forfeitable import forfeitable, pay_of
+from subnet.canonical import digest_of
 from subnet.config import AuditConfig
 from subnet.errors import RefusedError
 from subnet.ledger.events import GENESIS
@@ -81,6 +82,24 @@ def point_of(config: AuditConfig, seen: Sequence[Seen], event: int) -> Point | N
     """The one draw at which a segment that ends in this event is considered; None when no head covers it yet."""
     position = bisect_right(seen, event, key=lambda item: item.count)
     return draw_point(config, seen, _first_block(config, seen[position].block)) if position < len(seen) else None
+
+
+def done_until(state: RunState, validator: str) -> int:
+    """The block up to which a validator that starts again has nothing left to draw: all before the first draw that
+    considered a segment whose evidence is still owed and that it has not judged. -1 when nothing was drawn yet.
+
+    So whatever it drew and did not finish is drawn again, and nothing older; it keeps no note of its own.
+    """
+    seen, unfinished, considered = state.seen.get(validator, []), [], []
+    for segment in reversed(state.segments.values()):
+        if segment.round <= state.round - OWED_ROUNDS:
+            break
+        point, own = point_of(state.config.audit, seen, segment.event), segment.verdicts.get(validator)
+        if point is not None:
+            considered.append(point.block)
+            if own is None or own.verdict == "void":
+                unfinished.append(point.block)
+    return min(unfinished) - 1 if unfinished else max(considered, default=-1)
 
 
 def draw_seed(run_id: str, root: str, block_hash: str, validator: str) -> bytes:
@@ -184,7 +203,9 @@ def draw(state: RunState, validator: str, block: int, block_hash: str) -> tuple[
 def check_draw(state: RunState, verdict: Verdict, block_hash_of: Callable[[int], str]) -> None:
     """Raises RefusedError unless the verdict's segment was drawn as the rules say, or rechecks a foreign fail."""
     segment, config = state.segments[verdict.segment], state.config.audit
-    if verdict.validator not in judges(state, segment.hotkey):
+    # By the roster under the draw's head, or that a recheck was logged under: permits change, what was right stays so.
+    count = state.said.get(digest_of(verdict)) if verdict.draw is None else verdict.draw.count
+    if verdict.validator not in judges(state, segment.hotkey, count):
         raise RefusedError(
             f"expected a judge with a permit and another coldkey than {segment.hotkey}'s, found {verdict.validator}; "
             "ignore this verdict"

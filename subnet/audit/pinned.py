@@ -25,6 +25,7 @@ from subnet.wire.merkle import HASH_BYTES, split_leaves
 from subnet.wire.messages import Verdict
 
 PINNED_FAILS = 16  # of one validator: the newest ones that are not known to be false
+LOOKED_AT_FAILS = 4 * PINNED_FAILS  # the newest, whatever became of them
 PACK_SLACK_BYTES = 4096
 _COUNT = struct.Struct("<I")
 _HEAD = struct.Struct("<III")
@@ -109,14 +110,13 @@ def pinnable(state: RunState, segment: Segment, verdict: Verdict) -> dict[str, i
 
 
 def pinned_by(state: RunState, validator: str) -> dict[str, int]:
-    """All that a validator may keep in the run's store for its fails, and at most how many bytes of each."""
-    failed = [
-        (segment, said)
-        for segment in state.segments.values()
-        if (said := segment.verdicts.get(validator)) is not None and said.verdict == "fail"
-    ]
-    open_fails = [pair for pair in failed if outcome(state, pair[0]) != FALSE]
+    """All that a validator may keep in the run's store for its fails, and at most how many bytes of each.
+
+    Its newest fails alone are looked at, however many it has said: this is asked for at every upload.
+    """
+    newest = [state.segments[name] for name in state.fails.get(validator, ())[-LOOKED_AT_FAILS:]]
+    open_fails = [segment for segment in newest if outcome(state, segment) != FALSE]
     allowed: dict[str, int] = {}
-    for segment, said in open_fails[-PINNED_FAILS:]:
-        allowed |= pinnable(state, segment, said)
+    for segment in open_fails[-PINNED_FAILS:]:
+        allowed |= pinnable(state, segment, segment.verdicts[validator])
     return allowed

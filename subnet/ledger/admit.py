@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from subnet.canonical import canonical
 from subnet.errors import RefusedError
+from subnet.ledger.closed import is_replica
 from subnet.ledger.receiving import admit_receipt
-from subnet.ledger.state import RunState, is_accusation
+from subnet.ledger.state import MOST_VOIDS, RunState, is_accusation, may_void
 from subnet.wire.messages import (
     KINDS,
     Checkpoint,
@@ -147,11 +148,11 @@ def _merged(state: RunState, signed: Signed, message: Merged, door: Door) -> Non
             f"expected a merge of a closed set, found round {message.round} stage {message.stage} without; wait for it"
         )
     if not owner:
-        member, closed = state.members.get(message.hotkey), state.closed[message.round - 1, message.stage]
-        contributed = any(entry.hotkey == message.hotkey for entry in closed.contributions)
-        if member is None or (member.stage != message.stage and not contributed):
+        checks = message.hotkey in state.validators() and (message.round, message.stage) in state.dissents
+        if not checks and not is_replica(state, message.hotkey, message.round, message.stage):
             raise RefusedError(
-                f"expected a replica of stage {message.stage}, found {message.hotkey}; merge your own stage"
+                f"expected a replica of stage {message.stage}, or a validator where replicas disagree with the "
+                f"manifest, found {message.hotkey}; merge your own stage"
             )
     if message.hotkey in state.merged.get((message.round, message.stage), {}):
         raise RefusedError(f"expected one merge report for round {message.round}, found a second; send it once")
@@ -215,6 +216,10 @@ def _verdict(state: RunState, signed: Signed, message: Verdict, door: Door) -> N
     if earlier and earlier.verdict != "void":
         raise RefusedError(
             f"expected one verdict of a validator per segment, found a second after {earlier.verdict}; stop"
+        )
+    if message.verdict == "void" and not may_void(segment, message.validator, message.reason):
+        raise RefusedError(
+            f"expected at most {MOST_VOIDS} times void of a segment, found one more; say when there is a judgement"
         )
     foreign = any(is_accusation(v) for v in segment.verdicts.values() if v.validator != message.validator)
     if message.draw is None and not foreign:

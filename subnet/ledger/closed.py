@@ -63,8 +63,7 @@ def forfeit(state: RunState, hotkey: str, number: int, reason: str) -> None:
 def weigh_merges(state: RunState, number: int, stage: int) -> None:
     """Note whose merge into round `number` is not the manifest's, whenever it is reported.
 
-    It costs a replica the merged round once a replica of another coldkey than its own and the orchestrator's agrees
-    with the manifest: the orchestrator's word alone takes nobody's pay.
+    It costs a replica the merged round once the manifest is confirmed: the orchestrator's word alone takes no pay.
     """
     manifest, reports = state.manifests.get(number), state.merged.get((number, stage), {})
     if manifest is None or number == 0:
@@ -73,7 +72,38 @@ def weigh_merges(state: RunState, number: int, stage: int) -> None:
     others = [hotkey for hotkey, merged in reports.items() if merged.root != root]
     if others:
         state.dissents[number, stage] = others
-    backers = {state.coldkey(hotkey) for hotkey, merged in reports.items() if merged.root == root}
     for hotkey in others:
-        if backers - {state.coldkey(hotkey), state.coldkey(state.orchestrator)}:
+        if _confirmed(state, number, stage, against=hotkey):
             forfeit(state, hotkey, number - 1, DISSENT)
+
+
+def _confirmed(state: RunState, number: int, stage: int, *, against: str) -> bool:
+    """Whether others than the orchestrator came to the manifest's state, none of them of the dissenter's coldkey.
+
+    One replica of the stage is enough: it had the dissenter's own task. Where none is, as when all of them lie alike,
+    validators that merged again decide as they do on a segment: two identities, or the only one that there is.
+    """
+    root, reports = state.manifests[number].stages[stage].root, state.merged[number, stage]
+    own = {state.coldkey(against), state.coldkey(state.orchestrator)}
+    agreeing = [
+        hotkey for hotkey, merged in reports.items() if merged.root == root and state.coldkey(hotkey) not in own
+    ]
+    if any(is_replica(state, hotkey, number, stage) for hotkey in agreeing):
+        return True
+    able = {state.coldkey(hotkey) for hotkey in state.validators()} - own
+    judges = {state.coldkey(hotkey) for hotkey in agreeing} & able
+    return len(judges) >= 2 or (bool(judges) and len(able) < 2)
+
+
+def is_replica(state: RunState, hotkey: str, number: int, stage: int) -> bool:
+    """Whether the merge into round `number` is this hotkey's own task: it holds the stage, or contributed to it."""
+    member, closed = state.members.get(hotkey), state.closed.get((number - 1, stage))
+    contributed = closed is not None and any(entry.hotkey == hotkey for entry in closed.contributions)
+    return member is not None and (member.stage == stage or contributed)
+
+
+def is_unconfirmed(state: RunState, number: int, stage: int) -> bool:
+    """Whether a replica merged otherwise than the manifest, and nobody's merge has settled yet who is right."""
+    dissenting = state.dissents.get((number, stage), [])
+    replicas = [hotkey for hotkey in dissenting if is_replica(state, hotkey, number, stage)]
+    return any(not _confirmed(state, number, stage, against=hotkey) for hotkey in replicas)

@@ -29,7 +29,7 @@ from subnet.ledger.events import (
     Said,
     StepEnd,
 )
-from subnet.ledger.state import Member, RoundStats, RunState, StepState
+from subnet.ledger.state import WITHHELD, Member, RoundStats, RunState, StepState
 from subnet.wire.messages import (
     KINDS,
     Checkpoint,
@@ -239,6 +239,11 @@ def _seen(state: RunState, message: Seen, event: Event) -> None:
 def _verdict(state: RunState, message: Verdict, event: Event) -> None:
     segment = state.segments[message.segment]
     segment.verdicts[message.validator] = message
+    if message.verdict == "void":
+        voids, withheld = segment.voids.get(message.validator, (0, 0))
+        segment.voids[message.validator] = voids + 1, withheld + (message.reason == WITHHELD)
+    elif message.verdict == "fail":
+        state.fails.setdefault(message.validator, []).append(segment.id)
     if segment.upheld_event is None and state.stands(segment):
         segment.upheld_event = event.n
         trained.refute(state, segment, event.n)

@@ -13,6 +13,9 @@ from subnet.config import RunConfig
 from subnet.ledger.events import ClosedSet, Commitment, Contributed, Manifest, RosterEntry
 from subnet.wire.messages import Checkpoint, Merged, Plan, Receipt, Seen, Verdict, Wiring
 
+MOST_VOIDS = 3  # of one validator on one segment, and as many of `withheld`
+WITHHELD = "withheld"
+
 
 @dataclass(kw_only=True)
 class Member:
@@ -63,6 +66,7 @@ class Segment:
     time_ms: int
     tainted: bool = False
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # by validator hotkey, the latest of each
+    voids: dict[str, tuple[int, int]] = field(default_factory=dict)  # by validator: `void`, of these `withheld`
     upheld_event: int | None = None  # the ledger event by which a fail of it was upheld
     forfeit: str = ""  # why its round is not paid, a word of `subnet.ledger.closed`; empty when it is
     forfeit_event: int | None = None  # the ledger event by which that came
@@ -141,6 +145,7 @@ class RunState:
     dissents: dict[tuple[int, int], list[str]] = field(default_factory=dict)  # as `merged`: who merged otherwise
     contributions: dict[str, Contributed] = field(default_factory=dict)  # by digest
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    fails: dict[str, list[str]] = field(default_factory=dict)  # validator -> the segments that it failed, oldest first
     seen: dict[str, list[Seen]] = field(default_factory=dict)  # by validator, in ledger order
     rounds: dict[int, RoundStats] = field(default_factory=dict)
     commitments: list[Commitment] = field(default_factory=list)
@@ -195,9 +200,18 @@ class RunState:
         return any("fail" in verdicts and "pass" not in verdicts for verdicts in said)
 
 
+def may_void(segment: Segment, validator: str, reason: str) -> bool:
+    """Whether the validator may say one more `void` of a segment: a few, so that nobody fills the ledger with them.
+
+    Of those that call others to look (`withheld`) there are as many of their own: the others do not use them up.
+    """
+    voids, withheld = segment.voids.get(validator, (0, 0))
+    return (withheld if reason == WITHHELD else voids - withheld) < MOST_VOIDS
+
+
 def is_accusation(verdict: Verdict) -> bool:
     """Whether others are to look too: a fail, or evidence that its author was not shown."""
-    return verdict.verdict == "fail" or (verdict.verdict == "void" and verdict.reason == "withheld")
+    return verdict.verdict == "fail" or (verdict.verdict == "void" and verdict.reason == WITHHELD)
 
 
 def state_digest(state: RunState) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from subnet.audit.draw import OWED_ROUNDS, draw, draw_points, point_of, seed_of
+from subnet.audit.draw import OWED_ROUNDS, done_until, draw, draw_points, point_of, seed_of
 from subnet.audit.evidence import Evidence, Needed, needed
 from subnet.audit.judge import Begun, Judgement, as_refused, conclude, examine, make_verdict
 from subnet.audit.pathway import suspects
@@ -26,7 +26,8 @@ from subnet.errors import MessageError, SubnetError, UnreachableError
 from subnet.incentive.score import books
 from subnet.incentive.weights import to_weights
 from subnet.ledger.accusing import refusal_seen_by_two
-from subnet.ledger.state import RunState, is_accusation
+from subnet.ledger.state import RunState, is_accusation, may_void
+from subnet.nodes.checking_merges import MergeChecks
 from subnet.nodes.client import RunClient
 from subnet.nodes.clock import now_ms
 from subnet.nodes.dues import Due, Dues, first_of
@@ -78,6 +79,7 @@ class Validator:
         self.permitted: bool | None = None
         self.seen_event = -1  # where the last head that we countersigned stands
         self.view: ChainView | None = None
+        self.merges = MergeChecks(client, run)
         self.weighing = Weighing(chain, self.scores)
         self.readiness = Readiness()
         self.progress_s = time.time()
@@ -176,6 +178,8 @@ class Validator:
         if self.state.count <= self.seen_event:
             return  # a draw needs every head that we countersigned; the ledger here does not show the last one yet
         seen = self.state.seen.get(self.hotkey, [])
+        if self.drawn_block < 0:
+            self.drawn_block = done_until(self.state, self.hotkey)
         for point in draw_points(self.run.audit, seen, upto_block, after_block=self.drawn_block):
             block_hash = await self.chain.block_hash(point.block)
             where, segments = draw(self.state, self.hotkey, point.block, block_hash)
@@ -200,6 +204,7 @@ class Validator:
 
     async def _audit_all(self) -> None:
         while True:
+            await self.merges.look(self.state)
             self._put_foreign()
             ready = self.dues.ready(time.monotonic())
             if not ready:
@@ -232,6 +237,9 @@ class Validator:
             if withheld and witnessed and segment.round > state.round - OWED_ROUNDS:
                 judgement = as_refused(judgement)
         self.dues.done(due, clock_s, judged=judgement.verdict != "void")
+        if judgement.verdict == "void" and not may_void(segment, self.hotkey, judgement.reason):
+            log.info("segment=%s void again: said often enough, and looked at again", due.segment[:12])
+            return
         pinned = to_pin(need, tried.evidence, tried.replayed) if judgement.verdict == "fail" else {}
         if pinned:
             judgement = replace(judgement, evidence=(*judgement.evidence, list(pinned)[-1]))
@@ -323,6 +331,7 @@ class Validator:
         untried = any(self.hotkey not in state.segments[due].verdicts for due in self.dues.waiting)
         ledger = books(state, now_ms=now_ms(), own=self.hotkey)
         pending = any(book.pending for book in ledger.values())
+        untried = untried or bool(self.merges.due(state))
         return drawn and not untried and not pending and self.weights == self.scores()
 
     def health(self) -> dict[str, object]:

@@ -154,7 +154,8 @@ class Receipt(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Merged(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The author reduced the stage's closed set, took the outer step and got this public state for round `round`."""
+    """The author reduced the stage's closed set, took the outer step and got this public state for round `round`: a
+    replica, the publisher, or a validator that checks a merge on which they disagree."""
 
     hotkey: str
     round: int

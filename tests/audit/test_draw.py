@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from subnet.audit.draw import (
     chance,
     check_draw,
+    done_until,
     draw,
     draw_point,
     draw_points,
@@ -21,6 +22,7 @@ from subnet.audit.draw import (
     share,
 )
 from subnet.errors import RefusedError
+from subnet.ledger.events import RosterEntry
 from subnet.ledger.state import RunState, Segment
 from subnet.wire.messages import Draw, Verdict
 from tests.audit.histories import STAKES, add_segment, audit_run, block_hash, history, judged, see
@@ -332,3 +334,52 @@ def test_the_draws_after_a_block_are_the_rest_of_all_draws(
     config, seen = state.config.audit, state.seen[A]
     rest = draw_points(config, seen, 60, after_block=after_block)
     assert rest == [point for point in draw_points(config, seen, 60) if point.block > after_block]
+
+
+def without_permit(state: RunState, name: str) -> dict[str, RosterEntry]:
+    """The roster once a validator has lost its permit and its stake."""
+    lost = msgspec.structs.replace(state.roster[name], permit=False, stake_rao=0)
+    return {**state.roster, name: lost}
+
+
+def test_a_verdict_stays_right_when_its_author_loses_its_permit():
+    """The roster under the draw's head decides who may judge, whoever asks later; and who had no permit then gains
+    none afterwards."""
+    state = seen_state([(0, 40)])
+    state.rosters.append((0, state.roster))
+    verdict = verdicts_of(state, 8)[0]
+    before = state.roster
+    state.roster = without_permit(state, A)
+    state.rosters.append((verdict.draw.count, state.roster))
+    check_draw(state, verdict, block_hash)
+    state.rosters = [(0, without_permit(state, A)), (verdict.draw.count, before)]
+    state.roster = before
+    with pytest.raises(RefusedError, match="expected a judge with a permit"):
+        check_draw(state, verdict, block_hash)
+
+
+def test_a_validator_that_starts_again_draws_what_it_has_not_finished_and_no_more():
+    """Ten segments of old rounds, ten of the last two; each considered at some draw, all judged but one."""
+    state = history(audit_run(rate=1.0, every=4, delay=2))
+    for number in range(20):
+        add_segment(state, event=number, round=number // 5)
+        see(state, A, block=10 + 4 * number, count=number + 1)
+    state.round = 3
+    segments = list(state.segments.values())
+    last = point_of(state.config.audit, state.seen[A], 19)
+    assert last is not None
+    for segment in segments[10:]:
+        judged(state, segment, A, "pass")
+    assert done_until(state, A) == last.block and done_until(state, B) == -1
+    for unfinished in (17, 12):
+        del segments[unfinished].verdicts[A]
+        first = point_of(state.config.audit, state.seen[A], unfinished)
+        assert first is not None and done_until(state, A) == first.block - 1
+        points = draw_points(state.config.audit, state.seen[A], last.block, after_block=done_until(state, A))
+        assert points[0].start <= segments[unfinished].event < points[0].count
+    judged(state, segments[12], A, "void")
+    assert done_until(state, A) < points[0].block, "void is not finished"
+    judged(state, segments[12], A, "pass")
+    judged(state, segments[17], A, "pass")
+    assert segments[9].verdicts == {}
+    assert done_until(state, A) == last.block, "what is no longer owed is not looked at"

@@ -5,13 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subnet.audit.evidence import Chunk, needed
-from subnet.audit.pinned import PACK_SLACK_BYTES, PINNED_FAILS, Pack, make_pack, pinnable, pinned_by, read_pack, to_pin
+from subnet.audit.pinned import (
+    LOOKED_AT_FAILS,
+    PACK_SLACK_BYTES,
+    PINNED_FAILS,
+    Pack,
+    make_pack,
+    pinnable,
+    pinned_by,
+    read_pack,
+    to_pin,
+)
 from subnet.canonical import digest
 from subnet.errors import EvidenceError
+from subnet.ledger.state import Segment
 from subnet.wire.merkle import check_leaves
 from tests.audit.lane import SEED, Lane, lane_run
 from tests.ledger.log import hotkey
 from tests.ledger.simulation import Simulation
+from tests.ledger.small import run_config
 
 hashes = st.binary(min_size=32, max_size=32).map(bytes.hex)
 parts = st.dictionaries(
@@ -88,3 +100,33 @@ def test_what_was_found_false_is_pinned_no_longer() -> None:
     for name in ("validator-1", "validator-2"):
         sim.say(name, sim.verdict(name, sim.segments("ann")[-1], "pass"))
     assert pinned_by(sim.state, hotkey("validator-0")) == {}
+
+
+class Counted(dict[str, Segment]):
+    """Segments by id, counting how many are looked up; nobody may look at all of them."""
+
+    looked_up = 0
+
+    def __getitem__(self, name: str) -> Segment:
+        self.looked_up += 1
+        return super().__getitem__(name)
+
+    def values(self):  # type: ignore[override]
+        raise AssertionError("all segments of a run were looked at for one upload")
+
+
+def test_what_may_be_pinned_is_found_in_few_steps_however_many_fails_there_are() -> None:
+    """It is asked for at every upload, on the orchestrator's loop."""
+    sim, me = Simulation(run=run_config(rounds=80)), hotkey("validator-0")
+    sim.start("ann", "ben")
+    while len(sim.segments("ann")) < 2 * LOOKED_AT_FAILS:
+        sim.do_round()
+        for segment in sim.segments("ann"):
+            if me not in segment.verdicts:
+                sim.say("validator-0", sim.verdict("validator-0", segment, "fail", draw=sim.some_draw()))
+    assert len(sim.state.fails[me]) > LOOKED_AT_FAILS
+    allowed = pinned_by(sim.state, me)
+    counted = Counted(sim.state.segments)
+    sim.state.segments = counted
+    assert pinned_by(sim.state, me) == allowed != {}
+    assert counted.looked_up <= LOOKED_AT_FAILS

@@ -134,3 +134,18 @@ async def test_a_wrong_merge_costs_the_round_alone_and_with_a_partner(tmp_path: 
         for number, reason, paid in ((0, "", True), (1, "", True), (2, DISSENT, False), (3, DISSENT, False)):
             assert {segment.forfeit for segment in segments(net, number)} == {reason}
             assert (book(net, number).score > 0) == paid
+
+
+async def test_a_wrong_merge_of_all_replicas_is_merged_again_by_the_validators(tmp_path: Path) -> None:
+    """Both agree with each other and nobody of the stage with the manifest: two validators settle it."""
+    run = small_run(stages=1)
+    async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
+        for name in ("validator-0", "validator-1"):
+            net.start_validator(name)
+        await train(net, {0: make_cheat("badmerge", 0.01), 1: make_cheat("badmerge", 0.01)})
+        await net.until(lambda: len(net.state.merged[1, 0]) == 5)
+        root = net.state.manifests[1].stages[0].root
+        assert {net.state.merged[1, 0][FakeSigner(f"validator-{n}").hotkey].root for n in (0, 1)} == {root}
+        for number in (0, 1):
+            assert {segment.forfeit for segment in segments(net, number)} == {DISSENT}
+            assert book(net, number).score == 0

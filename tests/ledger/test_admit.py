@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from subnet.errors import MessageError, RefusedError
 from subnet.ledger.admit import MAX_AGE_MS, MAX_AHEAD_MS, SEEN_SLACK_BLOCKS, admit
 from subnet.ledger.events import GENESIS
-from subnet.ledger.state import Segment
+from subnet.ledger.state import MOST_VOIDS, Segment
 from subnet.wire.messages import (
     WIRE_VERSION,
     Check,
@@ -279,3 +279,21 @@ def test_a_verdict_is_short_words_and_digests(sim: Simulation, change: dict[str,
     """The log is for ever: nobody may fill it with text."""
     verdict = sim.verdict("validator-0", sim.segments("ann")[0], draw=sim.some_draw(), **change)
     refused(sim, "validator-0", verdict, "expected short lower-case words and the digests")
+
+
+def test_void_is_said_a_few_times_of_a_segment_and_no_more(sim: Simulation) -> None:
+    """Nobody fills the ledger with what is no judgement; a judgement, and a call to look, are still taken."""
+    for _ in range(MOST_VOIDS):
+        sim.say("validator-0", verdict(sim, verdict="void", reason="validator-fault"))
+        sim.pass_time(1000)
+    for reason in ("validator-fault", "neighbour-missing"):
+        with pytest.raises(RefusedError, match="times void of a segment"):
+            sim.say("validator-0", verdict(sim, verdict="void", reason=reason))
+    for _ in range(MOST_VOIDS):
+        sim.say("validator-0", verdict(sim, verdict="void", reason="withheld"))
+        sim.pass_time(1000)
+    for reason in ("withheld", "validator-fault"):
+        with pytest.raises(RefusedError, match="times void of a segment"):
+            sim.say("validator-0", verdict(sim, verdict="void", reason=reason))
+    sim.say("validator-1", verdict(sim, validator=hotkey("validator-1"), verdict="void"))
+    sim.say("validator-0", verdict(sim, verdict="pass"))

@@ -2,8 +2,9 @@
 
 import pytest
 
+from subnet.errors import RefusedError
 from subnet.incentive.score import books
-from subnet.ledger.closed import DISSENT, UNCLOSED
+from subnet.ledger.closed import DISSENT, UNCLOSED, is_unconfirmed
 from subnet.ledger.events import Assign
 from subnet.ledger.trained import receipt_work
 from tests.ledger.log import hotkey
@@ -11,6 +12,7 @@ from tests.ledger.simulation import Simulation
 from tests.ledger.small import run_config
 
 LATER_MS = 10_000_000
+MINERS = ("ann", "ben", "cem", "dov")
 
 
 def trained(*names: str, rounds: int = 9) -> Simulation:
@@ -147,3 +149,61 @@ def test_a_contributor_that_took_another_stage_meanwhile_may_still_report_its_me
     stage = sim.state.members[hotkey("ann")].stage or 0
     sim.say("ann", sim.merged("ann", 1 - stage, round_number=1))
     assert hotkey("ann") in sim.state.merged[1, 1 - stage]
+
+
+def lying_alike(*validators: str, miners: tuple[str, ...] = MINERS) -> tuple[Simulation, set[str]]:
+    """All replicas of Ann's stage merged to the same wrong state; the publisher did not."""
+    sim = Simulation(validators=validators)
+    sim.start(*miners)
+    train(sim)
+    sim.do_close()
+    stage = sim.state.members[hotkey("ann")].stage
+    liars = {name for name in sim.members() if sim.state.members[hotkey(name)].stage == stage}
+    for name in sorted(liars):
+        dissent(sim, name)
+    sim.do_merge(silent=liars)
+    return sim, liars
+
+
+def test_a_lie_of_all_replicas_of_a_stage_costs_them_the_round_once_two_validators_merged_again() -> None:
+    """Nobody else on the stage can say who is right, and the orchestrator's word takes nobody's pay."""
+    sim, liars = lying_alike("validator-0", "validator-1", "validator-2")
+    stage = sim.state.members[hotkey("ann")].stage or 0
+    assert len(liars) == 2 and is_unconfirmed(sim.state, 1, stage) and not is_unconfirmed(sim.state, 1, 1 - stage)
+    sim.say("validator-0", sim.merged("validator-0", stage, round_number=1))
+    assert {reason for name in liars for reason in forfeits(sim, name)} == {""}, "one word is not enough"
+    sim.say("validator-1", sim.merged("validator-1", stage, round_number=1))
+    assert {s.forfeit for name in liars for s in sim.segments(name) if s.round == 0} == {DISSENT}
+    assert all(not s.forfeit for name in set(sim.members()) - liars for s in sim.segments(name))
+    assert not is_unconfirmed(sim.state, 1, stage)
+
+
+def test_the_only_validator_confirms_alone_and_two_of_the_orchestrators_do_not() -> None:
+    sim, liars = lying_alike("validator-0", miners=("ann", "ben"))
+    stage = sim.state.members[hotkey("ann")].stage or 0
+    sim.say("validator-0", sim.merged("validator-0", stage, round_number=1))
+    assert liars == {"ann"} and {s.forfeit for s in sim.segments("ann") if s.round == 0} == {DISSENT}
+    sim, _ = lying_alike("validator-0", "validator-1", "validator-2", miners=("ann", "ben"))
+    for name in ("validator-0", "validator-1"):
+        sim.seats[name] = "owner/coldkey"
+    sim.log_roster()
+    for name in ("validator-0", "validator-1"):
+        sim.say(name, sim.merged(name, stage, round_number=1))
+    assert set(forfeits(sim, "ann")) == {""} and is_unconfirmed(sim.state, 1, stage)
+
+
+def test_replicas_that_are_right_against_the_manifest_lose_nothing() -> None:
+    """Validators that come to the replicas' state stand beside them: it is the manifest that is wrong."""
+    sim, liars = lying_alike("validator-0", "validator-1")
+    stage = sim.state.members[hotkey("ann")].stage or 0
+    for name in ("validator-0", "validator-1"):
+        sim.say(name, sim.merged(name, stage, round_number=1, root="e" * 64))
+    assert {reason for name in liars for reason in forfeits(sim, name)} == {""}
+    assert set(sim.state.dissents[1, stage]) == {hotkey(name) for name in (*liars, "validator-0", "validator-1")}
+
+
+def test_a_validator_merges_only_where_replicas_disagree_with_the_manifest() -> None:
+    sim, _ = lying_alike("validator-0", "validator-1")
+    stage = sim.state.members[hotkey("ann")].stage or 0
+    with pytest.raises(RefusedError, match="or a validator where replicas disagree"):
+        sim.say("validator-0", sim.merged("validator-0", 1 - stage, round_number=1))

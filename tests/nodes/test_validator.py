@@ -232,3 +232,33 @@ async def test_a_validator_says_once_whether_it_has_a_permit_and_what_to_do_with
         assert [validator._permitted() for _ in range(3)] == [name != "ann"] * 3
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(said) and ("stake more" in line) == (name == "ann")
+
+
+class Asked(FakeChain):
+    """A chain that notes of which blocks the hash was asked for: once for each draw."""
+
+    blocks: tuple[int, ...] = ()
+
+    async def block_hash(self, block: int) -> str:
+        self.blocks += (block,)
+        return await super().block_hash(block)
+
+
+async def test_a_validator_that_starts_again_repeats_no_draw_that_it_has_finished() -> None:
+    """In a long run each of them would ask the chain, and look at all segments, for nothing."""
+    sim, me = in_phase("train"), hotkey("validator-0")
+    sim.pass_time(1_000)
+    sim.say("validator-0", sim.seen("validator-0"))
+    sim.pass_time(100 * 1_000)
+    for segment in sim.state.segments.values():
+        sim.say("validator-0", sim.verdict("validator-0", segment, "pass", draw=sim.some_draw()))
+    validator = validator_of(await served(sim))
+    assert isinstance(validator.chain, FakeChain)
+    validator.chain = chain = Asked(validator.chain._network, me, hotkey("validator-0/coldkey"))
+    validator.follower._state = sim.state
+    await validator._draw(sim.block)
+    finished = chain.blocks
+    next(iter(sim.state.segments.values())).verdicts.pop(me)
+    validator.drawn_block = -1
+    await validator._draw(sim.block)
+    assert len(chain.blocks) - len(finished) == len(finished) + 1
