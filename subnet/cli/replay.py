@@ -9,12 +9,14 @@ from collections.abc import Awaitable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 
 from subnet.cli import flags
 from subnet.cli.console import line, note, show_json
 from subnet.cli.ledger import read_ledger
+from template.config import LOCAL_ADDRESS_MAP
 from template.errors import UsageError
 
 T = TypeVar("T")
@@ -58,7 +60,7 @@ async def _replay(prefix: str, run: str | None, ledger: str | None, blobs: list[
 
     source = ledger if ledger is not None else run
     assert source is not None
-    transport = HttpTransport(None) if run is not None else None
+    transport = HttpTransport(None, address_map=map_for(run)) if run is not None else None
     got = [0]
 
     def told(size_bytes: int) -> None:
@@ -75,6 +77,12 @@ async def _replay(prefix: str, run: str | None, ledger: str | None, blobs: list[
     finally:
         if transport is not None:
             await transport.close()
+
+
+def map_for(run: str) -> dict[str, str]:
+    """Where addresses of the ledger are to be reached: of a network on this machine they stand for a loopback one."""
+    host = urlsplit(run).hostname or ""
+    return dict(LOCAL_ADDRESS_MAP) if host in ("localhost", "::1") or host.startswith("127.") else {}
 
 
 async def shown(doing: str, work: Awaitable[T], got: list[int]) -> T:

@@ -18,7 +18,9 @@ from subnet.audit.tensors import frame_bytes
 from subnet.config import RunConfig
 from subnet.errors import EvidenceError, SubnetError
 from subnet.ledger.state import RunState
+from subnet.nodes import download
 from subnet.nodes.client import RunClient
+from subnet.nodes.download import Pace, Wanted, download_state
 from subnet.nodes.miner_routes import ChunkReply
 from subnet.nodes.reach import Peer, Reach
 from subnet.wire.merkle import check_chunk, check_leaves, chunk_proof, chunk_span, merkle_leaves, merkle_root
@@ -56,7 +58,11 @@ class Source(Protocol):
         ...
 
     async def blob(self, holder: str, name: str, size_bytes: int) -> bytes | None:
-        """A blob by digest or root that this hotkey owes."""
+        """A blob by digest that this hotkey owes."""
+        ...
+
+    async def whole(self, state: "State") -> bytes | None:
+        """All bytes of a committed state."""
         ...
 
     async def leaves(self, state: "State") -> bytes | None:
@@ -95,11 +101,11 @@ async def gather(
     owners |= {frame.digest: frame.receiver for frame in wanted.frames}
     signed = {lines.name: lines for lines in need.deliveries}
     end = State(holder=owner, root=need.end_root, size_bytes=need.end_bytes)
+    begin = State(holder=owner, root=need.start_root, size_bytes=need.start_bytes)
     public = need.public_root if known.public is None else ""
-    start = need.start_root if known.start is None else ""
     got = await asyncio.gather(
         source.public(public, need.public_bytes, need.parameter_bytes) if public else _nothing(),
-        source.blob(owner, start, need.start_bytes) if start else _nothing(),
+        source.whole(begin) if begin.root and known.start is None else _nothing(),
         source.leaves(end) if need.order and known.leaves is None else _nothing(),
         _all(owners.keys() - known.frames.keys(), lambda name: source.blob(owners[name], name, size_bytes)),
         _all(
@@ -177,6 +183,24 @@ class NetworkSource:
         found = await self._by_letter(holder, lambda: self.reach.by_letter(peer, name, limit_bytes=size_bytes))
         return found if found is not None else await self._stored(name, size_bytes)
 
+    async def whole(self, state: State) -> bytes | None:
+        """From its holder by ranges, each chunk checked as it comes, so that one that is wrong or cut off costs no
+        other; else by letter, and from the store."""
+        peer = self._peer(state.holder)
+
+        async def direct() -> bytes:
+            wanted = Wanted(root=state.root, size_bytes=state.size_bytes)
+            holder = download.Source(name=peer.hotkey, peer=peer.address)
+            pace = Pace(patience_s=PEER_PATIENCE_S)
+            return await download_state(self.client.transport, [holder], wanted, tally=self.client.tally, pace=pace)
+
+        async def letter() -> bytes:
+            return await self.reach.by_letter(peer, state.root, limit_bytes=state.size_bytes)
+
+        found = await self._got(direct) if self.reach.directly(peer) else None
+        found = found if found is not None else await self._by_letter(state.holder, letter)
+        return found if found is not None else await self._in_store(state)
+
     async def leaves(self, state: State) -> bytes | None:
         """From its holder, else made of the whole state where the store has it."""
         peer, size_bytes = self._peer(state.holder), state.size_bytes
@@ -189,7 +213,7 @@ class NetworkSource:
 
         found = await self._got(direct) if self.reach.directly(peer) else None
         found = found if found is not None else await self._by_letter(state.holder, letter)
-        return found if found is not None else cut_leaves(await self._whole(state), state)
+        return found if found is not None else cut_leaves(await self._in_store(state), state)
 
     async def chunk(self, state: State, index: int) -> Chunk | None:
         """From its holder, else cut from the whole state where the store has it."""
@@ -205,12 +229,13 @@ class NetworkSource:
         found = found if found is not None else await self._by_letter(state.holder, letter)
         if found is not None:
             return found
-        return cut_chunk(await self._whole(state), state, index)
+        return cut_chunk(await self._in_store(state), state, index)
 
-    async def _whole(self, state: State) -> bytes | None:
+    async def _in_store(self, state: State) -> bytes | None:
         """A whole state out of the store, fetched once."""
         if state.root not in self._states:
-            self._states[state.root] = asyncio.ensure_future(self._stored(state.root, state.size_bytes))
+            got = self._got(lambda: self.client.state(state.root, state.size_bytes))
+            self._states[state.root] = asyncio.ensure_future(got)
         return await self._states[state.root]
 
     def _peer(self, hotkey: str) -> Peer:

@@ -26,7 +26,7 @@ from subnet.nodes.clock import now_ms
 from subnet.nodes.readiness import Readiness
 from subnet.nodes.retention import keep_pruning
 from subnet.scheduler.faults import fold_checked, orchestrator_faults
-from subnet.scheduler.tick import Outside, tick
+from subnet.scheduler.tick import Outside, tick, waits_for
 from subnet.wire.messages import (
     KINDS,
     WIRE_VERSION,
@@ -80,6 +80,7 @@ class Orchestrator:
         self.alive_s = ALIVE_S
         self.polled: dict[str, float] = {}  # hotkey -> when it last asked, by the monotonic clock
         self.canaries: tuple[Revealed, ...] = ()  # known to nobody else until they are revealed
+        self._waiting = ""  # what the run stands still for, as it was said last
         self._news = asyncio.Event()
         self._first_join_s: float | None = None
         self._state: RunState | None = None
@@ -122,13 +123,21 @@ class Orchestrator:
 
     async def _decide(self) -> None:
         while True:
-            orders: Sequence[Body | Message] = due_events(self.state, self.canaries) or tick(self.state, self.outside())
+            outside = self.outside()
+            orders: Sequence[Body | Message] = due_events(self.state, self.canaries) or tick(self.state, outside)
             self.readiness.went_well("a turn of its own work")
             if orders:
                 self.append(orders)
                 await asyncio.sleep(0)
             else:
+                self._say_waiting(waits_for(self.state, outside))
                 await self.news(LOOK_S)
+
+    def _say_waiting(self, reason: str) -> None:
+        """Say once what the run stands still for."""
+        if reason and reason != self._waiting:
+            log.warning("round=%d waiting for=%r", self.state.round, reason)
+        self._waiting = reason
 
     def outside(self) -> Outside:
         """What `tick` needs besides the ledger."""

@@ -159,6 +159,9 @@ class PublicSource:
     async def blob(self, holder: str, name: str, size_bytes: int) -> bytes | None:
         return await self._blob((self._store, self._addresses.get(holder, "")), name, size_bytes)
 
+    async def whole(self, state: State) -> bytes | None:
+        return await self.blob(state.holder, state.root, state.size_bytes)
+
     async def pinned(self, state: State) -> Pack:
         """What an accuser pinned of this state; an empty pack where there is none, or none that can be read."""
         if self._unpacked is None:

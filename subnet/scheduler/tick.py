@@ -4,7 +4,7 @@ Each call looks once and returns the entries to append now, oldest first; the no
 and calls again. Nothing is decided anywhere else, so a restarted orchestrator goes on from its ledger.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from subnet.canonical import digest_of
@@ -78,7 +78,7 @@ def _train(state: RunState, outside: Outside) -> list[Body | Message]:
     current = state.current
     if current is not None:
         return _finish(state, current, outside)
-    if state.step >= state.config.train.steps_per_round or _bereft(state, outside):
+    if state.step >= state.config.train.steps_per_round or _bereft(state, outside) or _broken_off(state):
         largest_bytes = max(4 * parameters(state.config, span) for span in spans(state.config))
         wait_ms = int(1000 * (CLOSE_FACTOR * state.config.lanes.deadline_s + largest_bytes / UPLOAD_BYTES_PER_S))
         return [RoundClose(round=state.round, deadline_ms=outside.now_ms + wait_ms)]
@@ -95,6 +95,59 @@ def _bereft(state: RunState, outside: Outside) -> bool:
         return False
     later = {m.stage for m in members if ready(m, alive=alive, start=following)}
     return bool(empty & (later | {order.stage for order in moves(state, alive=alive, start=following)}))
+
+
+def _broken_off(state: RunState) -> bool:
+    """Whether no lane can come together in this round any more, whoever comes back, and there is work to be merged."""
+    here = [
+        member
+        for member in state.members.values()
+        if member.from_round <= state.round and member.barred_until_round <= state.round
+        and not (member.tainted and member.opened_round == state.round)
+    ]  # fmt: skip
+    return state.step > 0 and not _lane_among(state, here)
+
+
+def _can_begin(state: RunState, start: int) -> bool:
+    """Whether some lane could be wired in round `start`, if all who belong to the run then answer."""
+    able = [m for m in state.members.values() if m.active and m.barred_until_round <= start]
+    return _lane_among(state, able)
+
+
+def _lane_among(state: RunState, members: Sequence[Member]) -> bool:
+    """Whether these replicas have all stages, and may stand in one lane."""
+    rows: list[list[Free]] = [[] for _ in range(state.config.stages)]
+    for member in members:
+        if member.stage is not None:
+            rows[member.stage].append(Free(hotkey=member.hotkey, coldkey=member.coldkey, speed_class=0, waited_steps=0))
+    free = tuple(tuple(row) for row in rows)
+    wiring = Wiring(
+        version=WIRE_VERSION, run_id=state.config.run_id, round=state.round, step=state.step, block=0, block_hash="",
+        free=free, first_microbatch=0, requeued=(),
+    )  # fmt: skip
+    return bool(wire_lanes(state.config, wiring))
+
+
+def waits_for(state: RunState, outside: Outside) -> str:
+    """What the run stands still for, in one sentence; empty while it goes on, or where it waits for an answer only."""
+    idle = state.phase == "train" and state.current is None
+    if not idle and not (state.phase == "merge" and state.round + 1 in state.manifests):
+        return ""
+    start = state.round + (state.phase == "merge")
+    parts = []
+    for stage in range(state.config.stages):
+        of_stage = [member for member in state.members.values() if member.stage == stage]
+        if any(ready(m, alive=outside.alive, start=start) and (not idle or not m.tainted) for m in of_stage):
+            continue
+        barred = sum(member.barred_until_round > start for member in of_stage)
+        tainted = sum(member.tainted and member.barred_until_round <= start for member in of_stage)
+        parts.append(
+            f"stage {stage} has nobody to train it in round {start}: of {len(of_stage)} replicas {barred} are in "
+            f"quarantine, {tainted} have to start afresh, {len(of_stage) - barred - tainted} do not answer"
+        )
+    if not parts:
+        return "a miner of another coldkey: those that are here hold all stages, but no lane may have one coldkey twice"
+    return "; ".join(parts) + "; start or wait for a miner, a newcomer is given that stage"
 
 
 def _wire(state: RunState, outside: Outside) -> list[Body | Message]:
@@ -267,6 +320,8 @@ def _merge(state: RunState, outside: Outside) -> list[Body | Message]:
     moving = moves(state, alive=outside.alive, start=following)
     if moving:
         return [*moving]
+    if not _can_begin(state, following):
+        return []  # a newcomer trains from this round on; begun without it, the round would pass empty
     return [RoundBegin(round=following, block=outside.block)]
 
 

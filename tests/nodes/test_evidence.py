@@ -1,10 +1,19 @@
 """Fetching evidence: three ways to each byte, and only what the relay saw refused counts as refused."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from subnet.cheats.base import Cheat
 from subnet.errors import EvidenceError, UnreachableError
-from subnet.nodes.evidence import Asked, is_refusal
+from subnet.nodes.evidence import Asked, NetworkSource, State, is_refusal
+from subnet.wire.merkle import CHUNK_BYTES, merkle_root
 from template.errors import BodyTooLarge, ClockSkew, DeadlineExceeded, PeerRefused, PeerUnreachable
+from template.fake.transport import FakePeers
+from tests.ledger.log import hotkey
+from tests.nodes.served import served_miner
+from tests.nodes.test_validator import client_of
 
 
 def refused(status: int, word: str) -> PeerRefused:
@@ -52,3 +61,31 @@ def test_a_relay_that_fails_is_no_witness_against_a_miner(error: Exception, expe
 )
 def test_every_question_has_to_be_witnessed_and_dripping_is_refusing(seen: Asked, witnessed: bool) -> None:
     assert seen.witnessed is witnessed
+
+
+class OneChunk(Cheat):
+    """Shows another second chunk than it committed, in what is longer than a chunk."""
+
+    def serve_blob(self, honest, digest):
+        """A range with a byte changed; hashes of chunks are shorter, and stay."""
+        data = honest(digest)
+        at = CHUNK_BYTES + 5
+        return data if data is None or len(data) < at else data[:at] + b"?" + data[at + 1 :]
+
+
+@pytest.mark.parametrize("cheat", [Cheat(0.0), OneChunk(1.0)])
+async def test_a_start_state_is_fetched_by_ranges_whose_chunks_are_checked(tmp_path: Path, cheat: Cheat) -> None:
+    """One wrong chunk is noticed as such, before the rest has come; such bytes are never handed on."""
+    served, data = served_miner(tmp_path), bytes(range(251)) * 4000
+    root = merkle_root(data)
+    served.miner.blobs.put_named(root, data)
+    served.miner.cheat = cheat
+    peers = FakePeers()
+    peers.apps["me:1"] = served.app
+    client = client_of("validator-0", peers)
+    end_s = asyncio.get_running_loop().time() + 20.0
+    source = NetworkSource(client=client, addresses={hotkey("me"): "me:1"}, end_s=end_s)
+    found = await source.whole(State(holder=hotkey("me"), root=root, size_bytes=len(data)))
+    assert found == (data if type(cheat) is Cheat else None)
+    assert client.tally.chunks[hotkey("me")] == (16 if found else 1)
+    assert client.tally.lied[hotkey("me")] == (0 if found else 1)

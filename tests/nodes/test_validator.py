@@ -1,6 +1,7 @@
 """A validator's own failures, and time that ran out: no judgement of the miner, nothing paid otherwise, tried again."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,8 @@ from template.transport import Incoming, Reply, Route
 from template.web import application
 from tests.audit.lane import SEED, VERIFIER, Lane, lane_run
 from tests.ledger.log import hotkey
+from tests.ledger.simulation import Simulation
+from tests.ledger.small import run_config
 from tests.nodes.served import ServedRun, served
 from tests.nodes.test_orchestrator_routes import in_phase
 
@@ -262,3 +265,71 @@ async def test_a_validator_that_starts_again_repeats_no_draw_that_it_has_finishe
     validator.drawn_block = -1
     await validator._draw(sim.block)
     assert len(chain.blocks) - len(finished) == len(finished) + 1
+
+
+def until_done() -> Simulation:
+    """A run of one round that is over, long enough ago that its work is no longer pending."""
+    sim = Simulation(run=run_config(rounds=1), now_ms=time.time_ns() // 1_000_000 - 600_000)
+    for name in ("ann", "ben"):
+        sim.seat(name)
+    sim.start("ann", "ben")
+    sim.do_round()
+    assert sim.state.phase == "done"
+    return sim
+
+
+async def ended(sim: Simulation) -> Validator:
+    """A validator that has caught up, done every draw, and set the weights that follow."""
+    validator = validator_of(await served(sim))
+    await validator.follower.catch_up()
+    validator.view = await validator.chain.view()
+    validator.drawn_block = 10**9
+    validator.weighing.weights = validator.scores()
+    return validator
+
+
+async def test_a_validator_is_settled_when_nothing_is_left_to_draw_to_judge_to_pay_or_to_say() -> None:
+    """Whoever waits for the end of a run waits for that; each thing that is missing alone keeps it from it."""
+    sim = until_done()
+    assert not (await ended(sim)).settled(), "it has countersigned no head: nothing can be drawn"
+    sim.say("validator-0", sim.seen("validator-0"))
+    validator = await ended(sim)
+    assert validator.settled() and validator.weights
+    last = next(reversed(validator.state.segments))
+
+    validator.weighing.weights = {}
+    assert not validator.settled(), "the weights on the chain are others"
+    validator.weighing.weights = validator.scores()
+
+    validator.drawn_block = -1
+    assert not validator.settled(), "the draw that the last head allows is not done"
+    validator.drawn_block = 10**9
+
+    validator.dues.put(last, WHERE)
+    assert not validator.settled(), "it has drawn a segment, and not said a word of it"
+    judgement = Judgement(verdict="void", reason="withheld")
+    need = needed(validator.state, validator.state.segments[last], seed=SEED)
+    said = make_verdict(need, judgement, run_id=sim.run.run_id, validator=validator.hotkey, draw=WHERE, time_ms=1)
+    validator.state.segments[last].verdicts[validator.hotkey] = said
+    assert validator.settled(), "what was found void is said, though it is asked for again"
+
+    validator.state.phase = "merge"
+    assert not validator.settled()
+
+
+async def test_a_validator_is_not_settled_while_work_is_pending() -> None:
+    sim = Simulation(run=run_config(rounds=1), now_ms=time.time_ns() // 1_000_000)
+    for name in ("ann", "ben"):
+        sim.seat(name)
+    sim.start("ann", "ben")
+    sim.do_round()
+    sim.say("validator-0", sim.seen("validator-0"))
+    assert sim.run.pay.audit_window_s >= 10.0
+    assert not (await ended(sim)).settled()
+
+
+async def test_a_validator_is_not_settled_while_a_segment_is_after_the_last_head_that_it_saw() -> None:
+    sim = until_done()
+    first = next(iter(sim.state.segments.values()))
+    sim.say("validator-0", sim.seen("validator-0", count=first.event, root=sim.events[first.event - 1].digest))
+    assert not (await ended(sim)).settled()

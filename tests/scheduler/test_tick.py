@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from subnet.errors import RefusedError
 from subnet.ledger.events import Assign, ClosedSet, Done, Manifest, RoundBegin, RoundClose, Said, StepEnd
 from subnet.ledger.fold import apply, begin
-from subnet.scheduler.tick import tick
+from subnet.scheduler.tick import tick, waits_for
 from subnet.wire.messages import Plan, Wiring, read_signed
 from tests.ledger.chaos import SEEDS, shaken
 from tests.ledger.log import hotkey, signer
@@ -252,6 +252,71 @@ def test_a_round_in_which_the_only_replica_of_a_stage_was_refuted_ends_early_if_
     sim.say("ann", sim.fresh_receipt("ann"))
     sim.decide()
     assert sim.lane_of("ann")
+
+
+def broken_off(quarantine_rounds: int = 1000) -> Simulation:
+    """A run of one replica a stage, of which one is refuted in the middle of round 0 and stays away for long."""
+    run = run_config(steps=50)
+    sim = Simulation(run=replace(run, pay=replace(run.pay, quarantine_rounds=quarantine_rounds)))
+    sim.start("ann", "ben")
+    sim.do_step()
+    sim.do_step()
+    sim.judge("ann")
+    sim.do_step(silent=("ann",))
+    assert waits_for(sim.state, sim.outside()) == "", "a step is in progress"
+    sim.time_out_step()
+    return sim
+
+
+@pytest.mark.parametrize("quarantine_rounds", [2, 1000])
+def test_a_round_that_lost_a_stage_for_good_ends_and_the_next_waits_for_a_newcomer(quarantine_rounds: int) -> None:
+    """What was trained until then is merged and paid, and no round passes empty."""
+    sim = broken_off(quarantine_rounds)
+    stage = sim.state.members[hotkey("ann")].stage
+    assert sim.state.phase == "close"
+    sim.do_close()
+    sim.do_merge()
+    assert (sim.state.phase, sim.state.round, sorted(sim.state.manifests)) == ("merge", 0, [0, 1])
+    assert not sim.segments("ben")[-1].forfeit and sim.state.closed[0, 1 - (stage or 0)].contributions
+    said = waits_for(sim.state, sim.outside())
+    assert said.startswith(f"stage {stage} has nobody to train it in round 1: of 1 replicas 1 are in quarantine, 0")
+    sim.pass_time(10**7)
+    assert sim.decide() == 0
+    sim.seat("cem")
+    sim.join("cem")
+    sim.decide()
+    assert (sim.state.phase, sim.state.round, sim.state.members[hotkey("cem")].stage) == ("train", 1, stage)
+    assert sim.lane_of("cem") and waits_for(sim.state, sim.outside()) == ""
+    sim.do_step()
+    assert sim.state.step == 1
+
+
+def test_a_round_in_which_only_one_coldkey_is_left_ends_and_says_so() -> None:
+    """There is somebody on every stage, but no lane may have one coldkey twice."""
+    sim = Simulation(run=run_config(steps=50))
+    for name, coldkey in (("ann", "one"), ("ben", "one"), ("cem", "two"), ("dov", "two")):
+        sim.seat(name, coldkey=coldkey)
+    sim.start("ann", "ben", "cem", "dov")
+    sim.do_step()
+    sim.do_step()
+    for name in ("cem", "dov"):
+        sim.state.members[hotkey(name)].barred_until_round = 1000
+    left = {sim.state.members[hotkey(name)].stage for name in ("ann", "ben")}
+    sim.do_step()
+    assert left == {0, 1} and sim.state.phase == "close"
+    sim.do_close()
+    sim.do_merge()
+    assert sim.state.phase == "merge" and waits_for(sim.state, sim.outside()).startswith("a miner of another coldkey")
+
+
+def test_a_round_is_not_ended_for_a_miner_that_is_only_away() -> None:
+    sim = started("ann", "ben")
+    sim.do_step()
+    sim.alive.discard("ann")
+    sim.time_out_step()
+    sim.pass_time(10**7)
+    assert (sim.decide(), sim.state.phase, sim.state.current) == (0, "train", None)
+    assert "1 do not answer" in waits_for(sim.state, sim.outside())
 
 
 def late(sim: Simulation) -> set[str]:
