@@ -12,7 +12,8 @@ import numpy as np
 from subnet.audit.case import Case
 from subnet.audit.chunks import end_parameters
 from subnet.audit.evidence import Evidence, Needed
-from subnet.audit.replay import Replayed, start_state
+from subnet.audit.replay import start_state
+from subnet.audit.replayed import Replayed
 from subnet.audit.tensors import frame_bytes, frame_header, read_frame, tokens_digest
 from subnet.canonical import digest
 from subnet.config import RunConfig

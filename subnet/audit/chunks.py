@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Set
 import numpy as np
 
 from subnet.audit.evidence import Chunk, Evidence, Needed
-from subnet.audit.replay import Replayed
+from subnet.audit.replayed import Replayed
 from subnet.stage.layout import FLOAT, Flat, StateLayout
 from subnet.wire.merkle import CHUNK_BYTES, chunk_proofs, chunk_span, merkle_leaves, split_leaves
 

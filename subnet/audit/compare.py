@@ -31,7 +31,7 @@ from subnet.audit.distance import (
     weights_of,
 )
 from subnet.audit.evidence import Chunk, Evidence, Needed, Outbound
-from subnet.audit.replay import Replayed
+from subnet.audit.replayed import Replayed
 from subnet.audit.sent import recomputed
 from subnet.audit.tensors import frame_header, make_frame, read_frame
 from subnet.config import AuditConfig, RunConfig

@@ -15,7 +15,8 @@ from subnet.audit.bookkeeping import contribution_faults, equivocations, faults,
 from subnet.audit.chunks import chosen, chunks_wanted
 from subnet.audit.compare import END, Finding, compare
 from subnet.audit.evidence import Evidence, Needed, Wanted, joined, missing, verified
-from subnet.audit.replay import Replayed, replay
+from subnet.audit.replay import replay
+from subnet.audit.replayed import Replayed
 from subnet.audit.sent import frames_chosen, frames_wanted
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus

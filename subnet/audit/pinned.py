@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from subnet.audit.case import disputes_of, lines_of
 from subnet.audit.chunks import known_chunks
 from subnet.audit.evidence import Chunk, Evidence, Needed, verified
-from subnet.audit.replay import Replayed
+from subnet.audit.replayed import Replayed
 from subnet.audit.tensors import frame_bytes
 from subnet.canonical import digest
 from subnet.errors import EvidenceError

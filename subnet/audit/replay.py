@@ -7,9 +7,8 @@ and the maker of its replica, for calibration and machines with other means. Kno
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,59 +16,23 @@ from torch import Tensor
 from subnet.audit.case import Case
 from subnet.audit.distance import Divisors
 from subnet.audit.evidence import Evidence
+from subnet.audit.replayed import Replayed, StepReplay
 from subnet.audit.tensors import Activation, frame_header, make_frame, read_frame
 from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
 from subnet.errors import InputError
 from subnet.stage.layout import (
-    Flat,
     ReplicaState,
     StateLayout,
     parameters_from_leading,
     state_from_bytes,
 )
 from subnet.stage.state import Replica
-from subnet.stage.view import StateView, view_of
-from subnet.wire.merkle import chunk_span, merkle_leaves, num_chunks
+from subnet.stage.view import view_of
 from subnet.wire.messages import Receipt, Work
 
 MakeReplica = Callable[[RunConfig, int, ReplicaState], Replica]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepReplay:
-    """One recomputed step: by (microbatch, kind) the outbound tensors whose frames are not, to the last bit, those that
-    the receipt names; loss sums by microbatch; the gradient norm.
-
-    A norm of NaN: the step's gradients are not finite, and no step was taken.
-    """
-
-    outbound: Mapping[tuple[int, str], Activation] = field(default_factory=dict)
-    losses: Mapping[int, float] = field(default_factory=dict)
-    norm: float = math.nan
-
-
-@dataclass(frozen=True, kw_only=True)
-class Replayed:
-    """A recomputed segment: the state it started from, its steps, its end state, read where the replica has it.
-
-    `end` is None, and the list of steps shorter, when a step could not be taken. divisors: what the optimizer divided
-    each parameter's step by, None where no step was taken.
-    """
-
-    start: ReplicaState
-    steps: tuple[StepReplay, ...]
-    end: StateView | None
-    divisors: Flat | None = None
-
-    @cached_property
-    def leaves(self) -> tuple[bytes, ...]:
-        """The leaf hashes of the end state."""
-        if self.end is None:
-            return ()
-        spans = (chunk_span(len(self.end), index) for index in range(num_chunks(len(self.end))))
-        return tuple(merkle_leaves(self.end[start:stop])[0] for start, stop in spans)
 
 
 def start_state(case: Case, evidence: Evidence, layout: StateLayout) -> ReplicaState:

@@ -9,7 +9,7 @@ what the drawn part costs. Knows nothing of transport or verdicts.
 from collections.abc import Collection, Set
 
 from subnet.audit.evidence import Needed, Outbound
-from subnet.audit.replay import Replayed
+from subnet.audit.replayed import Replayed
 
 
 def recomputed(frame: Outbound, replayed: Replayed) -> bool:

@@ -19,7 +19,7 @@ from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import Merged
 
 if TYPE_CHECKING:
-    from subnet.nodes.miner import Miner
+    import subnet.nodes.miner
 
 log = logging.getLogger("strata.miner")
 
@@ -27,7 +27,7 @@ log = logging.getLogger("strata.miner")
 class Closing:
     """The end of each round, for one miner."""
 
-    def __init__(self, miner: "Miner") -> None:
+    def __init__(self, miner: "subnet.nodes.miner.Miner") -> None:
         self._miner = miner
 
     async def close(self, number: int) -> None:

@@ -21,7 +21,7 @@ from subnet.wire.messages import Signed, make_signed
 from template.transport import Incoming, Reply, Route, json_reply
 
 if TYPE_CHECKING:
-    from subnet.nodes.miner import Miner
+    import subnet.nodes.miner
 
 REMEMBERED_STATES = 16
 
@@ -34,7 +34,7 @@ class ChunkReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     data: bytes
 
 
-def routes(miner: "Miner") -> list[Route]:
+def routes(miner: "subnet.nodes.miner.Miner") -> list[Route]:
     """All routes of a miner."""
     doors = _Doors(miner)
     return [
@@ -50,7 +50,7 @@ def routes(miner: "Miner") -> list[Route]:
 class _Doors:
     """The handlers of one miner."""
 
-    def __init__(self, miner: "Miner") -> None:
+    def __init__(self, miner: "subnet.nodes.miner.Miner") -> None:
         self._miner = miner
         self._trees: dict[str, asyncio.Task[Tree]] = {}  # by root
 

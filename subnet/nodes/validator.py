@@ -19,7 +19,7 @@ from subnet.audit.evidence import Evidence, Needed, needed
 from subnet.audit.judge import Begun, Judgement, as_refused, conclude, examine, make_verdict
 from subnet.audit.pathway import suspects
 from subnet.audit.pinned import to_pin
-from subnet.audit.replay import Replayed
+from subnet.audit.replayed import Replayed
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.errors import MessageError, SubnetError, UnreachableError

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from subnet.audit.compare import END, Finding, compare
 from subnet.audit.evidence import Chunk, Evidence
-from subnet.audit.replay import Replayed, replay
+from subnet.audit.replay import replay
+from subnet.audit.replayed import Replayed
 from subnet.cheats.base import Cheat
 from subnet.edges.presets import RunOptions, build_run
 from subnet.sim.segment import cheat_segment, segment_corpus
