@@ -20,7 +20,8 @@ from subnet.errors import EvidenceError, SubnetError
 from subnet.ledger.state import RunState
 from subnet.nodes import download
 from subnet.nodes.client import RunClient
-from subnet.nodes.download import Pace, Wanted, download_state
+from subnet.nodes.download import Pace, download_state
+from subnet.nodes.download import Wanted as WantedState
 from subnet.nodes.miner_routes import ChunkReply
 from subnet.nodes.reach import Peer, Reach
 from subnet.wire.merkle import check_chunk, check_leaves, chunk_proof, chunk_span, merkle_leaves, merkle_root
@@ -189,7 +190,7 @@ class NetworkSource:
         peer = self._peer(state.holder)
 
         async def direct() -> bytes:
-            wanted = Wanted(root=state.root, size_bytes=state.size_bytes)
+            wanted = WantedState(root=state.root, size_bytes=state.size_bytes)
             holder = download.Source(name=peer.hotkey, peer=peer.address)
             pace = Pace(patience_s=PEER_PATIENCE_S)
             return await download_state(self.client.transport, [holder], wanted, tally=self.client.tally, pace=pace)
