@@ -90,6 +90,24 @@ class StepState:
             yield from plan.path
 
 
+@dataclass(frozen=True, kw_only=True)
+class HopDispute:
+    """One hop whose ends state different frames: `sender` says that it sent `stated`, `receiver` that it got `got`.
+
+    Whose lie it is, the sender's signed line shows, which the receiver keeps (`subnet.audit.case`).
+    """
+
+    round: int
+    step: int
+    microbatch: int
+    kind: str
+    sender: str
+    receiver: str
+    stated: str
+    got: str
+    event: int
+
+
 @dataclass(kw_only=True)
 class RoundStats:
     """What a round did, for people and for pay: filled as it goes, never changed by a later round."""
@@ -151,6 +169,7 @@ class RunState:
     commitments: list[Commitment] = field(default_factory=list)
     planted: dict[str, int] = field(default_factory=dict)  # commitments to canaries -> event
     canaries: dict[str, Any] = field(default_factory=dict)  # revealed: hotkey -> `subnet.ledger.canary.Canary`
+    disputes: list[HopDispute] = field(default_factory=list)  # in ledger order, by the receipt that opened them
     said: dict[str, int] = field(default_factory=dict)  # digest of each message -> event
     partial: list[int] = field(default_factory=list)  # microbatches that counted on some stages only
 
@@ -173,6 +192,11 @@ class RunState:
         """The coldkey behind a hotkey, or the hotkey itself when the roster does not know it."""
         entry = self.roster_at(count).get(hotkey)
         return entry.coldkey if entry else hotkey
+
+    def disputing(self, since_round: int) -> set[str]:
+        """Hotkeys at either end of a hop in dispute, since a round: one of the two lies, their audits show which."""
+        recent = (each for each in self.disputes if each.round >= since_round)
+        return {hotkey for each in recent for hotkey in (each.sender, each.receiver)}
 
     def upheld(self, segment: Segment) -> bool:
         """Whether a fail of this segment stands."""

@@ -3,8 +3,10 @@
 Part of the fold (see `subnet.ledger.fold`); nothing else calls it.
 """
 
+from collections.abc import Iterator
+
 from subnet.ledger.events import ClosedSet, Event
-from subnet.ledger.state import Member, RunState, Segment
+from subnet.ledger.state import HopDispute, Member, RunState, Segment, StepState
 from subnet.model.cost import activation_bytes, parameters, spans, work_per_token
 from subnet.wire.messages import Receipt
 
@@ -46,10 +48,45 @@ def _count_step(state: RunState, receipt: Receipt, event: Event) -> None:
     current = state.current
     if current and (current.wiring.round, current.wiring.step) == (receipt.round, receipt.step):
         current.receipts[receipt.hotkey] = receipt
+        _join_hops(state, current, receipt, event.n)
         took = event.time_ms - current.begun_ms
         past = member.step_ms or took
         member.step_ms = STEP_TIME_SMOOTHING * past + (1 - STEP_TIME_SMOOTHING) * took
         member.missed_steps = 0
+
+
+def _join_hops(state: RunState, current: StepState, receipt: Receipt, event: int) -> None:
+    """Both ends of a hop, once the later one's receipt is there: two digests that differ open a dispute at once."""
+    path = current.plans[receipt.lane].path
+    for stage in range(max(receipt.stage - 1, 0), min(receipt.stage + 1, len(path) - 1)):  # the hops to it and from it
+        lower, upper = (current.receipts.get(hotkey) for hotkey in path[stage : stage + 2])
+        if lower is not None and upper is not None:
+            state.disputes.extend(_differing(lower, upper, event))
+
+
+def _differing(lower: Receipt, upper: Receipt, event: int) -> Iterator[HopDispute]:
+    """The frames between two neighbouring stages on which their receipts of one step differ."""
+    theirs = {work.index: work for work in upper.work}
+    for work in lower.work:
+        other = theirs.get(work.index)
+        if other is None:
+            continue
+        for kind, sender, receiver, stated, got in (
+            ("activation", lower, upper, work.output, other.input),
+            ("gradient", upper, lower, other.gradient_out, work.gradient_in),
+        ):
+            if stated != got:
+                yield HopDispute(
+                    round=lower.round,
+                    step=lower.step,
+                    microbatch=work.index,
+                    kind=kind,
+                    sender=sender.hotkey,
+                    receiver=receiver.hotkey,
+                    stated=stated,
+                    got=got,
+                    event=event,
+                )
 
 
 def _end_segment(state: RunState, member: Member, receipt: Receipt, digest: str, event: Event) -> None:

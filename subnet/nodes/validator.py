@@ -74,7 +74,7 @@ class Validator:
         self.follower = Follower(client, run)
         self.dues = Dues()
         self.drawn_block = -1
-        self.suspects: frozenset[str] = frozenset()  # by the losses of lanes: an order of work, no more
+        self.suspects: frozenset[str] = frozenset()  # by lanes' losses and disputes: an order of work, no more
         self.suspects_step = -1  # the global step they were estimated at
         self.permitted: bool | None = None
         self.seen_event = -1  # where the last head that we countersigned stands
@@ -214,10 +214,12 @@ class Validator:
             self.progress_s = time.time()
 
     def _accused(self, segment: str) -> bool:
-        """Whether its author comes first: somebody's fail stands against it, or its lanes lose more than others'."""
+        """Whether its author comes first: somebody's fail stands against it, a neighbour states another frame than it
+        does, or its lanes lose more than others'."""
         hotkey = self.state.segments[segment].hotkey
         if self.suspects_step != self.state.global_step:
             self.suspects_step, self.suspects = self.state.global_step, frozenset(suspects(self.state))
+            self.suspects |= self.state.disputing(self.state.round - OWED_ROUNDS + 1)
         return self.state.accused(hotkey) or hotkey in self.suspects
 
     def _event(self, segment: str) -> int:

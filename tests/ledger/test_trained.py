@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 
 import pytest
+from msgspec.structs import replace
 
 from subnet.ledger.events import Said, StepEnd
 from subnet.ledger.state import RunState
@@ -260,3 +261,33 @@ def test_a_refuted_miner_is_out_of_the_next_lanes_for_the_quarantine() -> None:
     sim.do_close()
     contributors = {e.hotkey for closed in sim.state.closed.values() for e in closed.contributions}
     assert contributors and hotkey(name) not in contributors
+
+
+@HISTORIES
+def test_honest_hops_are_never_in_dispute(seed: int) -> None:
+    assert shaken(seed, stages=3).state.disputes == []
+
+
+@pytest.mark.parametrize(("kind", "liar"), [("activation", 0), ("activation", 1), ("gradient", 1), ("gradient", 2)])
+def test_two_ends_that_state_different_frames_are_in_dispute_at_once(kind: str, liar: int) -> None:
+    """Whichever of them lies, in whatever order their receipts come."""
+    for order in (1, -1):
+        sim = Simulation(run=run_config(stages=3))
+        sim.start("ann", "ben", "cem")
+        assert sim.state.current is not None
+        path = [sim.names[member] for member in next(iter(sim.state.current.plans.values())).path]
+        sender, receiver = ("output", "input") if kind == "activation" else ("gradient_out", "gradient_in")
+        ends = (0, 1) if kind == "activation" else ((1, 0) if liar == 1 else (2, 1))
+        field = sender if liar == ends[0] else receiver
+        for name in path[::order]:
+            receipt = sim.step_receipt(name)
+            if name == path[liar]:
+                first, *others = receipt.work
+                lie = without(first, **{field: "0" * 64, "output_ack": "", "gradient_ack": ""})
+                receipt = replace(receipt, work=(lie, *others))
+            sim.say(name, receipt)
+        (dispute,) = sim.state.disputes
+        assert (dispute.kind, dispute.microbatch) == (kind, lie.index)
+        assert (dispute.sender, dispute.receiver) == tuple(hotkey(path[end]) for end in ends)
+        assert "0" * 64 in (dispute.stated, dispute.got) and dispute.event < sim.state.count
+        assert sim.state.disputing(0) == {dispute.sender, dispute.receiver} and sim.state.disputing(1) == set()
