@@ -69,7 +69,7 @@ def costs(*, quick: bool) -> tuple[list[Figure], float]:
     with tempfile.TemporaryDirectory() as folder:
         small = cost_run(larger=False, segments=3 if quick else 8, folder=Path(folder))
         larger = small if quick else cost_run(larger=True, segments=6, folder=Path(folder))
-        little, segments = compute(small)
+        little, segments = compute(small, rounds=2)
         much, others = (little, segments) if quick else compute(larger)
         stages = (MIDDLE,) if quick else EVERYWHERE
         memory = max(memory_ratio(larger, others, stage) for stage in stages)

@@ -53,13 +53,13 @@ class Compute:
         )
 
 
-def compute(run: RunConfig) -> tuple[Compute, list[Rehearsed]]:
-    """Train a round and audit every segment as it ends. The first turn, in which everything is warmed up, is left out
-    when there are others."""
+def compute(run: RunConfig, *, rounds: int = 1) -> tuple[Compute, list[Rehearsed]]:
+    """Train so many rounds and audit every segment as it ends. The first turn, in which everything is warmed up, is
+    left out when there are others."""
     corpus = segment_corpus(run)
     trained, audited, segments = [], [], []
-    at_s = time.process_time()
-    for number, rehearsed in enumerate(Rehearsal(run, corpus).round()):
+    lane, at_s = Rehearsal(run, corpus), time.process_time()
+    for number, rehearsed in enumerate(lane.segments(rounds)):
         segments.append(rehearsed)
         if number % run.stages == run.stages - 1:
             trained.append(time.process_time() - at_s)
