@@ -98,6 +98,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dtype: str  # compute dtype: "float32", or "bfloat16" for the matrix products
     attention: str  # "sdpa" or "eager"
     optimizer: str = "adamw"  # or "muon" for the blocks' matrices, with AdamW for the rest
+    muon_damping: float = 0.5  # what counts as little in a matrix, in root mean squares of its singular values
 
     def __post_init__(self) -> None:
         for name in ("microbatch_sequences", "microbatches_per_step", "steps_per_round", "segment_steps", "rounds"):
@@ -114,6 +115,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         _require(
             self.attention in ("sdpa", "eager"),
             f"expected attention sdpa or eager, found {self.attention!r}; choose one of these",
+        )
+        _require(
+            0 < self.muon_damping < math.inf,
+            f"expected a positive Muon damping, found {self.muon_damping}; without any, rounding errors become steps",
         )
         _require(self.lr > 0 and math.isfinite(self.lr), f"expected a positive lr, found {self.lr}; raise it")
 

@@ -16,6 +16,7 @@ root, so invented ones are another root.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -28,12 +29,12 @@ from subnet.audit.distance import (
     loss_distance,
     sequence_distance,
     share,
-    weights_of,
 )
 from subnet.audit.evidence import Chunk, Evidence, Needed, Outbound
 from subnet.audit.replayed import Replayed
 from subnet.audit.sent import recomputed
 from subnet.audit.tensors import frame_header, make_frame, read_frame
+from subnet.audit.weights import ByElement, Weights, weights_by_row, weights_of
 from subnet.config import AuditConfig, RunConfig
 from subnet.errors import FrameError, InputError
 from subnet.model.shapes import geometry
@@ -139,8 +140,8 @@ def _end_distances(need: Needed, evidence: Evidence, replayed: Replayed, run: Ru
             pieces = _pieces(evidence.chunks, first, first + within.stop - within.start)
             recomputed = replayed.end.tensor(number, name)
             if pieces and number == 0:
-                start, divisors = replayed.start.parameters[within], replayed.divisors[within]
-                yield from _deltas(pieces, recomputed, start, divisors, dtype=run.train.dtype, steps=steps)
+                weights = _weights(name, replayed.divisors[within], replayed, run)
+                yield from _deltas(pieces, recomputed, replayed.start.parameters[within], weights, steps=steps)
             elif pieces:
                 floor = share(recomputed.astype(np.float64))
                 yield from (("moment", distance(claimed, recomputed[part], floor=floor)) for part, claimed in pieces)
@@ -158,14 +159,18 @@ def _pieces(chunks: Mapping[int, Chunk], first: int, end: int) -> list[tuple[sli
     return found
 
 
+def _weights(name: str, divisors: Flat, replayed: Replayed, run: RunConfig) -> Weights:
+    """By how much each direction of a tensor counts in its movement."""
+    if name in replayed.roots:
+        return weights_by_row(replayed.roots[name])
+    return ByElement(weights=weights_of(divisors, dtype=run.train.dtype))
+
+
 def _deltas(
-    pieces: list[tuple[slice, Flat]], recomputed: Flat, start: Flat, divisors: Flat, *, dtype: str, steps: int
+    pieces: list[tuple[slice, Flat]], recomputed: Flat, start: Flat, weights: Weights, *, steps: int
 ) -> Iterator[tuple[str, float]]:
     """How each piece of a tensor moved."""
-    weights = weights_of(divisors, dtype=dtype)
-    floor = share(weights * (recomputed.astype(np.float64) - start))
+    floor = share(weights.weigh(recomputed.astype(np.float64) - start, slice(0, recomputed.size)))
     for part, claimed in pieces:
-        yield (
-            "delta",
-            delta_distance(claimed, recomputed[part], start[part], weights=weights[part], floor=floor, steps=steps),
-        )
+        weigh = partial(weights.weigh, part=part)
+        yield "delta", delta_distance(claimed, recomputed[part], start[part], weigh=weigh, floor=floor, steps=steps)

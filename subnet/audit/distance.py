@@ -9,16 +9,14 @@ How parameters moved is compared with two allowances, both of which follow from 
 
 - float32 keeps a parameter only to its last place, and each step rounds once. So one unit in the last place per step is
   no difference. It matters where parameters are large and steps small (a norm's ones).
-- AdamW divides by the root of the second moment. Where a parameter's gradient is near zero, that blows up its rounding
-  error as much as its gradient is smaller than others'. So each element of a tensor counts in proportion to its
-  divisor (the harmonic mean over the steps, `Divisors`), from 1 for the usual one down to the root of the dtype's unit
-  roundoff, where half of the digits are lost. It never counts for nothing: nobody may move rows that were not trained.
+- An optimizer divides by how much there is of an element or direction, which blows up the rounding errors of those that
+  there is little of. So each counts in proportion to its divisor (`weights.py`).
 
 Knows nothing of frames, states or verdicts.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -70,50 +68,16 @@ def share(whole: Array) -> float:
     return norm(whole) * math.sqrt(min(1.0, CHUNK_ELEMENTS / max(1, whole.size)))
 
 
-def delta_distance(claimed: Flat, recomputed: Flat, start: Flat, *, weights: Array, floor: float, steps: int) -> float:
-    """The distance of how a piece of a tensor moved from `start`. floor: `share` of the weighted movement."""
+def delta_distance(
+    claimed: Flat, recomputed: Flat, start: Flat, *, weigh: Callable[[Array], Array], floor: float, steps: int
+) -> float:
+    """The distance of how a piece of a tensor moved from `start`. floor: `share` of the weighed movement."""
     left, right, before = _array(claimed), _array(recomputed), _array(start)
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         return MAX_DISTANCE
     last_place = np.spacing(np.maximum(np.abs(claimed), np.abs(recomputed))).astype(np.float64)
-    apart = np.maximum(0.0, np.abs(left - right) - steps * last_place)
-    return _ratio(weights * apart, weights * (right - before), floor=floor)
-
-
-def weights_of(divisors: Flat, *, dtype: str) -> Array:
-    """By how much each element of a tensor counts in its movement: its divisor over the usual one, at most 1."""
-    values = _array(divisors)
-    usual = norm(values) / math.sqrt(max(1, values.size))
-    return np.clip(values / usual, math.sqrt(UNIT_ROUNDOFF[dtype]), 1.0) if usual > 0 else np.ones_like(values)
-
-
-class Divisors:
-    """What AdamW divided each parameter's first moment by: the harmonic mean over a segment's steps.
-
-    Where there is no second moment (Muon's matrices) all are equal, and every element counts the same.
-    """
-
-    def __init__(self, size: int, *, beta2: float, eps: float) -> None:
-        self._beta2, self._eps = np.float32(beta2), np.float32(eps)
-        self._inverse: Flat = np.zeros(size, dtype=np.float32)
-        self._steps = 0
-
-    def add(self, second_moments: Iterable[tuple[slice, Flat]], step: int) -> None:
-        """Take in the second moments after a step, each with its place; one at a time, to be sparing of memory."""
-        for place, values in second_moments:
-            with np.errstate(all="ignore"):
-                divisor = values.ravel() / np.float32(1.0 - float(self._beta2) ** max(1, step))
-                np.sqrt(divisor, out=divisor)
-                divisor += self._eps
-                np.divide(np.float32(1.0), divisor, out=divisor)
-            self._inverse[place] += divisor
-        self._steps += 1
-
-    def mean(self) -> Flat:
-        """The harmonic mean of what was taken in. Ends the taking in: the sums make room for it."""
-        with np.errstate(all="ignore"):
-            np.divide(np.float32(self._steps), self._inverse, out=self._inverse)
-        return np.nan_to_num(self._inverse, copy=False)
+    apart = np.copysign(np.maximum(0.0, np.abs(left - right) - steps * last_place), left - right)
+    return _ratio(weigh(apart), weigh(right - before), floor=floor)
 
 
 def norm(values: Array) -> float:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from subnet.audit.case import Case
-from subnet.audit.distance import Divisors
 from subnet.audit.evidence import Evidence
 from subnet.audit.replayed import Replayed, StepReplay
 from subnet.audit.tensors import Activation, frame_header, make_frame, read_frame
+from subnet.audit.weights import Divisors, Roots
 from subnet.canonical import digest
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
@@ -28,6 +28,7 @@ from subnet.stage.layout import (
     parameters_from_leading,
     state_from_bytes,
 )
+from subnet.stage.optim import inverse_root
 from subnet.stage.state import Replica
 from subnet.stage.view import view_of
 from subnet.wire.messages import Receipt, Work
@@ -64,16 +65,20 @@ def replay(
         return Replayed(start=start, steps=(), end=view_of(layout, start))
     replica = make(run, case.stage, start)
     divisors = Divisors(layout.num_parameters, beta2=run.train.beta2, eps=run.train.eps)
+    roots = Roots()
     steps: list[StepReplay] = []
     for receipt in case.steps:
         step = _Step(replica=replica, case=case, evidence=evidence, run=run, corpus=corpus)
         steps.append(step.replay(receipt))
         if math.isnan(steps[-1].norm):
             return Replayed(start=start, steps=tuple(steps), end=None)
-        second = replica.optimizer.memory()[1].items()
-        divisors.add(((layout.slices[name], values.numpy()) for name, values in second), replica.optimizer.steps)
+        optimizer = replica.optimizer
+        first, second = optimizer.memory()
+        divisors.add(((layout.slices[name], values.numpy()) for name, values in second.items()), optimizer.steps)
+        hidden, damping = sorted(optimizer.orthogonal), run.train.muon_damping
+        roots.add((name, inverse_root(first[name], damping=damping)) for name in hidden)
     mean = divisors.mean()
-    return Replayed(start=start, steps=tuple(steps), end=replica.view(), divisors=mean)
+    return Replayed(start=start, steps=tuple(steps), end=replica.view(), divisors=mean, roots=roots.mean())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,13 +29,15 @@ class Replayed:
     """A recomputed segment: the state it started from, its steps, its end state, read where the replica has it.
 
     `end` is None, and the list of steps shorter, when a step could not be taken. divisors: what the optimizer divided
-    each parameter's step by, None where no step was taken.
+    each parameter's step by, None where no step was taken. roots: of each matrix that Muon made orthogonal what it
+    multiplied its rows by.
     """
 
     start: ReplicaState
     steps: tuple[StepReplay, ...]
     end: StateView | None
     divisors: Flat | None = None
+    roots: Mapping[str, Flat] = field(default_factory=dict)
 
     @cached_property
     def leaves(self) -> tuple[bytes, ...]:

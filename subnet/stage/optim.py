@@ -16,14 +16,12 @@ from torch import Tensor, nn
 from subnet.config import TrainConfig
 from subnet.errors import InputError
 from subnet.model.shapes import BLOCKS
-from subnet.stage.layout import Moments, StateLayout
+from subnet.stage.layout import Flat, Moments, StateLayout
 
 FINAL_LR_FRAC = 0.1  # where the cosine ends
 MUON_MOMENTUM = 0.95
 MUON_RMS = 0.2  # of an update's elements per learning rate: AdamW's, so that one lr and decay serve both
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # steepest at zero; singular values end near 1, not at it
-NEWTON_SCHULZ_STEPS = 5
-NEWTON_SCHULZ_EPS = 1e-7
+MUON_EPS = 1e-7  # a matrix of a smaller norm counts as zero
 
 
 @runtime_checkable
@@ -31,6 +29,7 @@ class InnerOptimizer(Protocol):
     """What a replica needs of its inner optimizer. `steps`: how many made its memory."""
 
     steps: int
+    orthogonal: frozenset[str]  # the parameters whose first moment is made orthogonal; all others are AdamW's
 
     def step(self, lr: float) -> None:
         """Take one step with the gradients as they are; a parameter without gradient counts as gradient zero."""
@@ -47,6 +46,8 @@ class InnerOptimizer(Protocol):
 
 class AdamW:
     """torch's AdamW over a stage's named parameters."""
+
+    orthogonal: frozenset[str] = frozenset()
 
     def __init__(self, train: TrainConfig, layout: StateLayout, parameters: Mapping[str, nn.Parameter]) -> None:
         self._layout = layout
@@ -79,16 +80,18 @@ class Muon:
     """Muon for the matrices of the blocks, AdamW for the embedding, the head, norms and biases.
 
     Momentum, made orthogonal (Jordan et al. 2024, kellerjordan.github.io/posts/muon), times 0.2 sqrt(larger side) so
-    that an update is as large as AdamW's (Moonshot, arXiv 2502.16982). In float32 throughout: torch.optim.Muon rounds
-    to bfloat16, which two machines do not repeat. A matrix keeps its momentum where AdamW has the first moment; its
-    second moment is zero, whatever was loaded.
+    that an update is as large as AdamW's (Moonshot, arXiv 2502.16982). Their Newton-Schulz iteration enlarges what a
+    gradient has almost nothing of 485 times, and its rounding errors with it, so that two machines step apart; here the
+    run's damping bounds that (`orthogonal`). A matrix keeps its momentum where AdamW has the first moment; its second
+    moment is zero, whatever was loaded.
     """
 
     def __init__(self, train: TrainConfig, layout: StateLayout, parameters: Mapping[str, nn.Parameter]) -> None:
         self._layout = layout
         self._parameters = parameters
-        self._decay = train.weight_decay
+        self._decay, self._damping = train.weight_decay, train.muon_damping
         hidden = {name for name, parameter in parameters.items() if name.startswith(BLOCKS) and parameter.ndim == 2}
+        self.orthogonal = frozenset(hidden)
         self._hidden = {name: parameter for name, parameter in parameters.items() if name in hidden}
         self._rest = {name: parameter for name, parameter in parameters.items() if name not in hidden}
         self._momentum: dict[str, Tensor] = {}
@@ -105,7 +108,8 @@ class Muon:
         for name, matrix in self._hidden.items():
             assert matrix.grad is not None
             momentum = self._momentum[name].lerp_(matrix.grad, 1 - MUON_MOMENTUM)
-            update = orthogonal(matrix.grad.lerp(momentum, MUON_MOMENTUM))  # Nesterov's look ahead
+            ahead = matrix.grad.lerp(momentum, MUON_MOMENTUM)  # Nesterov's look ahead
+            update = orthogonal(ahead, damping=self._damping)
             matrix.mul_(1 - lr * self._decay)
             matrix.add_(update, alpha=-lr * MUON_RMS * math.sqrt(max(matrix.shape)))
         self.steps += 1
@@ -134,16 +138,44 @@ def make_optimizer(train: TrainConfig, layout: StateLayout, parameters: Mapping[
     return kind(train, layout, parameters)
 
 
-def orthogonal(matrix: Float32[Tensor, "rows columns"]) -> Float32[Tensor, "rows columns"]:
-    """The matrix with its singular values pushed to about 1, by five quintic Newton-Schulz iterations in float32."""
-    a, b, c = NEWTON_SCHULZ
+def orthogonal(matrix: Float32[Tensor, "rows columns"], *, damping: float) -> Float32[Tensor, "rows columns"]:
+    """The matrix with each singular value s made s sqrt((1 + d^2) / (s^2 + d^2)), in units of their root mean square.
+
+    d is `damping`. So what the matrix has much of gets about 1 (where all are equal, exactly), what it has of rounding
+    errors alone stays small, and no difference grows by more than sqrt(smaller side) (1 + 1 / d) on the scale of the
+    norms. In float64: what is left are the matrix' own errors.
+    """
     tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix  # the Gram matrix is the smaller one
-    x = x / torch.linalg.vector_norm(x).clamp(min=NEWTON_SCHULZ_EPS)
-    for _ in range(NEWTON_SCHULZ_STEPS):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if tall else x
+    x = (matrix.T if tall else matrix).double()  # the Gram matrix is the smaller one
+    x = x / torch.linalg.vector_norm(x).clamp(min=MUON_EPS)
+    gram = x @ x.T
+    gram.diagonal().add_(damping**2 / len(x))
+    squares, directions = torch.linalg.eigh(gram)
+    x = directions @ ((directions.T @ x) * ((1 + damping**2) / squares).sqrt().unsqueeze(1))
+    update: Tensor = (x.T if tall else x).float()
+    return update
+
+
+def inverse_root(matrix: Float32[Tensor, "rows columns"], *, damping: float) -> Flat:
+    """What an audit needs of a step: (M'M + d^2)^(-1/2) of the matrix M in units of its norm, d as in `orthogonal`.
+
+    From the eigenvalues q^2 - d^2 of the smaller Gram matrix: 1/d less M' f(M M') M, where f = 1 / (d q (q + d)).
+    """
+    x = matrix.double()
+    x = (x.T if x.shape[0] > x.shape[1] else x) / torch.linalg.vector_norm(x).clamp(min=MUON_EPS)
+    least = damping / math.sqrt(len(x))
+    gram = x @ x.T
+    gram.diagonal().add_(least**2)
+    squares, directions = torch.linalg.eigh(gram)
+    roots = squares.sqrt()
+    if matrix.shape[0] > matrix.shape[1]:
+        found = (directions / roots) @ directions.T
+    else:
+        along = directions.T @ x
+        found = -(along / (least * roots * (roots + least)).unsqueeze(1)).T @ along
+        found.diagonal().add_(1 / least)
+    root: Flat = found.float().numpy()
+    return root
 
 
 def _fill(parameters: Mapping[str, nn.Parameter]) -> None:

@@ -1,6 +1,7 @@
 """Distances: a deviation is as large as it is wherever it sits, and rounding is none."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,15 +11,14 @@ from hypothesis import strategies as st
 from subnet.audit.distance import (
     CHUNK_ELEMENTS,
     MAX_DISTANCE,
-    Divisors,
     delta_distance,
     distance,
     loss_distance,
     norm,
     sequence_distance,
     share,
-    weights_of,
 )
+from subnet.audit.weights import ByElement, weights_of
 
 sizes = st.integers(1, 300)
 seeds = st.integers(0, 1 << 30)
@@ -76,7 +76,8 @@ def test_a_small_loss_is_judged_on_the_scale_of_its_logits():
 
 def moved(claimed: np.ndarray, recomputed: np.ndarray, start: np.ndarray, weights: np.ndarray, steps: int = 1) -> float:
     floor = share(weights * (recomputed.astype(np.float64) - start))
-    return delta_distance(claimed, recomputed, start, weights=weights, floor=floor, steps=steps)
+    weigh = partial(ByElement(weights=weights).weigh, part=slice(0, weights.size))
+    return delta_distance(claimed, recomputed, start, weigh=weigh, floor=floor, steps=steps)
 
 
 @given(seeds, sizes, st.integers(1, 4))
@@ -132,13 +133,3 @@ def test_parameters_that_are_not_finite_never_pass(wrong):
     other = end.copy()
     other[1] = wrong
     assert moved(other, end, np.zeros(4, np.float32), np.ones(4)) == MAX_DISTANCE
-
-
-def test_divisors_are_the_harmonic_mean_of_what_adamw_divides_by():
-    """Bias correction included; without a second moment every element has eps, and the same weight."""
-    found = Divisors(2, beta2=0.9, eps=1e-3)
-    for step, second in ((1, (0.1, 0.0)), (2, (0.19, 0.0))):
-        values = np.array(second, np.float32)
-        found.add(((slice(n, n + 1), values[n : n + 1]) for n in range(2)), step)
-    assert found.mean() == pytest.approx([1.001, 1e-3], rel=1e-5)
-    assert weights_of(np.full(3, 1e-8, np.float32), dtype="float32").tolist() == [1.0, 1.0, 1.0]

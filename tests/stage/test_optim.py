@@ -49,14 +49,11 @@ def test_the_inner_step_is_adamw_without_decay_of_norms() -> None:
     assert optimizer.moments().step == 10
 
 
-def orthogonalised(matrix: np.ndarray) -> np.ndarray:
-    """Five Newton-Schulz iterations, x -> a x + b (x x') x + c (x x')^2 x, as in the post, in float64."""
-    x = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    x = x / np.linalg.norm(x)
-    for _ in range(5):
-        gram = x @ x.T
-        x = 3.4445 * x - 4.7750 * gram @ x + 2.0315 * gram @ gram @ x
-    return x if matrix.shape[0] <= matrix.shape[1] else x.T
+def orthogonalised(matrix: np.ndarray, damping: float) -> np.ndarray:
+    """Singular values s, in root mean squares, to s sqrt((1 + d^2) / (s^2 + d^2)), by their decomposition."""
+    left, singular, right = np.linalg.svd(matrix, full_matrices=False)
+    usual = singular / np.sqrt(np.mean(singular**2))
+    return (left * (usual * np.sqrt((1 + damping**2) / (usual**2 + damping**2)))) @ right
 
 
 def test_the_inner_step_is_muon_for_the_blocks_and_adamw_for_the_rest() -> None:
@@ -79,7 +76,7 @@ def test_the_inner_step_is_muon_for_the_blocks_and_adamw_for_the_rest() -> None:
             decay = 1 - 0.01 * (TRAIN.weight_decay if g.ndim == 2 else 0.0)
             if name in hidden:
                 first[name] = 0.95 * first[name] + 0.05 * g
-                update = orthogonalised(0.05 * g + 0.95 * first[name])
+                update = orthogonalised(0.05 * g + 0.95 * first[name], TRAIN.muon_damping)
                 expected[name] = expected[name] * decay - 0.01 * 0.2 * np.sqrt(max(g.shape)) * update
             else:
                 first[name] = TRAIN.beta1 * first[name] + (1 - TRAIN.beta1) * g
@@ -97,11 +94,28 @@ def test_the_inner_step_is_muon_for_the_blocks_and_adamw_for_the_rest() -> None:
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (8, 24), (24, 8)])
-def test_an_orthogonal_update_has_singular_values_near_one(shape: tuple[int, int]) -> None:
-    matrix = torch.from_numpy(np.random.default_rng(2).normal(size=shape)).float()
-    singular = torch.linalg.svdvals(orthogonal(1e-3 * matrix))
-    assert float(singular.min()) > 0.6 and float(singular.max()) < 1.3
-    assert not orthogonal(torch.zeros(shape)).any()
+@pytest.mark.parametrize("damping", [0.1, 0.5])
+def test_an_orthogonal_update_is_damped_where_the_matrix_has_little(shape: tuple[int, int], damping: float) -> None:
+    """Its size does not matter, and nothing stays nothing."""
+    matrix = np.random.default_rng(2).normal(size=shape)
+    found = orthogonal(torch.from_numpy(1e-3 * matrix).float(), damping=damping)
+    np.testing.assert_allclose(found.numpy(), orthogonalised(matrix, damping), atol=1e-5)
+    assert not orthogonal(torch.zeros(shape), damping=damping).any()
+
+
+@pytest.mark.parametrize("damping", [0.1, 0.5])
+def test_a_matrix_that_has_as_much_of_every_direction_becomes_orthogonal(damping: float) -> None:
+    turn = np.linalg.qr(np.random.default_rng(2).normal(size=(8, 8)))[0]
+    np.testing.assert_allclose(orthogonal(torch.from_numpy(3 * turn).float(), damping=damping), turn, atol=1e-6)
+
+
+def test_rounding_errors_of_a_matrix_of_low_rank_stay_small() -> None:
+    """At most sqrt(smaller side) (1 + 1 / damping) times as large, here 72; undamped they would become whole steps."""
+    chance = np.random.default_rng(2)
+    low = np.outer(chance.normal(size=64), chance.normal(size=64))
+    apart = 1e-4 * np.linalg.norm(low) / 64 * chance.normal(size=(64, 64))
+    steps = [orthogonal(torch.from_numpy(each).float(), damping=0.125) for each in (low, low + apart)]
+    assert 1e-3 < float(torch.linalg.vector_norm(steps[1] - steps[0])) < 72 * 1.1e-4
 
 
 def test_an_update_of_muon_is_as_large_as_one_of_adamw() -> None:
