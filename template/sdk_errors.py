@@ -119,6 +119,7 @@ WORDS: tuple[tuple[str, Meaning], ...] = (
     ("connection dropped", _ENDPOINT),
     ("rpc session closed", _ENDPOINT),
     ("subscription ended", _ENDPOINT),
+    ("rejected the websocket handshake (http 5", _ENDPOINT),  # of a reconnect: of no class of its own
     ("state discarded", CLASSES["StateDiscardedError"]),
     ("block not found for", _REPLACED),
     ("unknown block", _REPLACED),

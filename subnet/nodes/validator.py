@@ -158,8 +158,10 @@ class Validator:
         )
         try:
             self.seen_event = await self.client.say(seen, patience_s=COUNTERSIGN_S)
-        except (PeerRefused, UnreachableError, MessageError) as refused:  # said again at the next block
+        except PeerRefused as refused:
             log.warning("seen refused=%r", str(refused))
+        except (UnreachableError, MessageError) as error:
+            log.info("seen=later reason=%r", str(error))  # the next block's says as much
 
     def _permitted(self) -> bool:
         """Whether the ledger's roster gives us a permit; says so when that changes."""
@@ -303,9 +305,11 @@ class Validator:
         while True:
             try:
                 await self.client.say(verdict)
+                self.readiness.said()
                 return True
             except PeerRefused as refused:
                 log.warning("verdict refused=%r", str(refused))
+                self.readiness.said(str(refused))
                 return False
             except (UnreachableError, MessageError) as error:
                 log.warning("verdict waiting for=orchestrator reason=%r", str(error))

@@ -1,9 +1,11 @@
 """A node's whole way to its chain when that fails: a process that starts first, a seat that changes hands meanwhile."""
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from subnet.canonical import parse
 from subnet.cli.ledger import read_ledger
 from subnet.config import RunConfig
 from subnet.ledger.events import Begin
+from subnet.nodes.readiness import Readiness
 from subnet.nodes.weighing import Weighing
 from template.devchain.genesis import Genesis, GenesisValidator, genesis_to_dict
 from template.errors import ChainUnreachable
@@ -139,3 +142,48 @@ def test_a_run_is_made_for_the_blocks_of_its_chain(machine: Machine) -> None:
     for command in (orchestrator, chain):
         command.process.terminate()
         assert command.process.wait(10) in (0, 75)
+
+
+async def test_a_node_that_answers_503_for_long_also_to_every_reconnect_stops_no_loop(tmp_path: Path) -> None:
+    """A loop over blocks, as every role has: it ends on nothing, and its readiness tells how long nothing came."""
+    node = ChainThread(genesis_of(tmp_path))
+    clock_s = 1000.0
+    readiness = Readiness(clock=lambda: clock_s)
+    seen: list[int] = []
+    async with proxy_to(node.port) as proxy:
+        hasty = replace(QUICK, outage_s=0.5)
+        chain = SdkChain(proxy.url, 1, create_wallet("ann2", "default", tmp_path), patience=hasty)
+
+        async def loop() -> None:
+            block = 0
+            while True:
+                with contextlib.suppress(ChainUnreachable):
+                    block = await chain.wait_for_block(block + 1)
+                    await chain.view(block)
+                    readiness.went_well("a finalised block of the chain")
+                    seen.append(block)
+
+        async def until(count: int) -> None:
+            while len(seen) < count:
+                assert not running.done()
+                await asyncio.sleep(BLOCK_S)
+
+        running = asyncio.create_task(loop())
+        await until(5)
+        assert readiness.faults() == []
+        proxy.refusing = True
+        proxy.cut()
+        before, tries = len(seen) + 1, proxy.connections + 4  # one block may be under way
+        while proxy.connections < tries:
+            assert not running.done(), running.exception()
+            await asyncio.sleep(BLOCK_S)
+        clock_s += 121.0
+        assert len(seen) <= before
+        assert readiness.faults() == ["expected a finalised block of the chain within 120 s, found none for 121 s"]
+        proxy.refusing = False
+        await until(before + 5)
+        assert readiness.faults() == [] and proxy.open == 1
+        running.cancel()
+        await asyncio.wait([running])
+        await chain.close()
+    node.stop()

@@ -19,6 +19,7 @@ from subnet.nodes.client import RunClient
 from subnet.nodes.dues import LEAST_TRIES, Due, Dues
 from subnet.nodes.evidence import NetworkSource, gather
 from subnet.nodes.orchestrator_routes import REFUSALS
+from subnet.nodes.readiness import REFUSED_IN_A_ROW
 from subnet.nodes.validator import NO_PERMIT, Validator
 from subnet.wire.messages import Draw
 from template.fake.chain import FakeChain
@@ -333,3 +334,23 @@ async def test_a_validator_is_not_settled_while_a_segment_is_after_the_last_head
     first = next(iter(sim.state.segments.values()))
     sim.say("validator-0", sim.seen("validator-0", count=first.event, root=sim.events[first.event - 1].digest))
     assert not (await ended(sim)).settled()
+
+
+async def test_verdicts_that_are_refused_in_a_row_are_an_alarm() -> None:
+    """Else it would audit on for hours, and nothing of it would count."""
+    run = await served(in_phase("train"))
+    validator = validator_of(run)
+    await validator.follower.catch_up()
+    validator.readiness.went_well("an answer of the orchestrator")
+    segment = next(iter(validator.state.segments.values()))
+    need = needed(validator.state, segment, seed=SEED)
+    void, stranger = Judgement(verdict="void", reason="validator-fault"), validator_of(run, "nobody")
+    for _ in range(REFUSED_IN_A_ROW):
+        assert validator.readiness.faults() == []
+        client, validator.client = validator.client, stranger.client
+        assert not await validator._say(need, None, void)
+        validator.client = client
+    (fault,) = validator.readiness.faults()
+    assert fault.startswith(f"expected what is sent to be taken, found the last {REFUSED_IN_A_ROW} refused: orch")
+    assert await validator._say(need, None, void)
+    assert validator.readiness.faults() == []

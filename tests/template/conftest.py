@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from websockets.sync.client import connect as websocket
@@ -16,6 +16,10 @@ from template.chain import Chain
 from template.fake.chain import FakeChain, FakeNetwork, FakeRules
 from template.fake.keys import fake_address
 from template.values import RAO_PER_TAO
+from tests.template.proxy import Proxy, proxy_to
+
+if TYPE_CHECKING:
+    from tests.template.faulty import Connect, Lab
 
 TEMPO = 12
 RATE_LIMIT_BLOCKS = 5
@@ -252,3 +256,43 @@ async def reader(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     chain = SdkChain(*where, create_wallet("reader", "default", tmp_path))
     yield chain
     await chain.close()
+
+
+@pytest.fixture(scope="module")
+def chain_of_faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Lab"]:
+    """One chain for a file; its weights' rate limit is over when the first test begins."""
+    from tests.template.faulty import make_lab
+
+    lab = make_lab(tmp_path_factory.mktemp("faults"))
+    yield lab
+    lab.node.stop()
+
+
+@pytest.fixture
+def lab(chain_of_faults: "Lab") -> Iterator["Lab"]:
+    """That chain, healthy at the begin and at the end."""
+    yield chain_of_faults
+    chain_of_faults.heal()
+
+
+@pytest.fixture
+async def proxy(lab: "Lab") -> AsyncIterator[Proxy]:
+    """A way to the node that can be made worse."""
+    async with proxy_to(lab.node.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator["Connect"]:
+    """Open chain objects that are closed at the end."""
+    from template.sdk import SdkChain
+
+    opened: list[SdkChain] = []
+
+    def connect(url: str, wallet: object, netuid: int = 1, **options: object) -> SdkChain:
+        opened.append(SdkChain(url, netuid, wallet, **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield connect
+    for chain in opened:
+        await chain.close()

@@ -90,6 +90,7 @@ def test_every_meaning_has_a_remedy_and_an_exit_code() -> None:
         (bt.ChainError("MEV Shield NextKey not available; is the MevShield pallet active?"), ChainBusy),
         (bt.RpcConnectionError("gone"), ChainUnreachable),
         (bt.RpcPolicyError("HTTP 429", status_code=429), ChainUnreachable),
+        (bt.BittensorError("RPC endpoint rejected the WebSocket handshake (HTTP 503)"), ChainUnreachable),
         (bt.ConnectionNotReady("closed"), ChainUnreachable),
         (bt.PolicyError(["too much"]), ChainRefused),
         (ConnectionRefusedError(111, "refused"), ChainUnreachable),
