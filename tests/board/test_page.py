@@ -12,9 +12,8 @@ import pytest
 import subnet.board.page as page_module
 from subnet.board.metrics import metrics
 from subnet.board.page import Feed, board_routes, page
-from template.errors import RefusedRequest
+from template.errors import PeerRefused
 from template.fake.transport import FakePeers, FakeTransport
-from template.transport import Reply
 from template.web import application
 from tests.board.made_up import HOSTILE, made_up
 
@@ -140,14 +139,16 @@ def test_facts_are_computed_once_for_everybody_who_asks_within_the_refresh_time(
 
 
 async def test_one_more_watcher_than_the_limit_is_told_to_ask_now_and_then():
-    routes = board_routes(lambda: made_up(1), watchers_limit=1)
-    events = next(route for route in routes if route.path == "/v1/board/events")
-    reply: Reply = await events.handler(None)  # type: ignore[arg-type]
-    assert isinstance(reply.body, AsyncIterator)
-    await anext(reply.body)
-    with pytest.raises(RefusedRequest, match="expected at most 1 live watchers"):
-        await events.handler(None)  # type: ignore[arg-type]
-    await reply.body.aclose()
+    peers = FakePeers()
+    peers.apps["board:1"] = application(board_routes(lambda: made_up(1), watchers_limit=1), None)
+    watcher, another = (
+        FakeTransport(peers, None).download("board:1", "/v1/board/events", limit_bytes=1 << 20) for _ in range(2)
+    )
+    assert b"data: " in await anext(watcher)
+    with pytest.raises(PeerRefused, match="expected at most 1 live watchers") as refused:
+        await anext(another)
+    assert (refused.value.status, refused.value.word) == (503, "busy")
+    await watcher.aclose()
 
 
 @pytest.mark.parametrize(("miners", "hostile"), [(0, False), (5, False), (5, True), (256, False)])

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from subnet.cheats.base import Cheat
-from subnet.ledger.events import ClosedSet
-from subnet.wire.messages import WIRE_VERSION, Seen
+from subnet.ledger.events import ClosedSet, Event
+from subnet.wire.messages import WIRE_VERSION, Message, Seen
 from tests.audit.lane import Lane, lane_run
 
 HOOKS = (
@@ -22,8 +22,37 @@ def test_the_hooks_are_those_of_the_design():
     assert sorted(found) == sorted((*HOOKS, "start", "beside"))
 
 
+class Silent:
+    """A line to others, and what it was used for."""
+
+    def __init__(self) -> None:
+        self.run, self.hotkey, self.used = lane_run(2), "miner", list[str]()
+
+    async def ledger(self, first: int) -> tuple[Event, ...]:
+        self.used.append("ledger")
+        return ()
+
+    async def fetch(self, name: str, limit_bytes: int) -> bytes | None:
+        self.used.append("fetch")
+        return None
+
+    async def say(self, message: Message) -> bool:
+        self.used.append("say")
+        return True
+
+    async def post(self, hotkey: str, target: str, body: bytes) -> bool:
+        self.used.append("post")
+        return True
+
+    def neighbours(self) -> tuple[str, ...]:
+        self.used.append("neighbours")
+        return ()
+
+
 async def test_an_honest_miner_does_nothing_beside_its_work():
-    assert await Cheat(0.0).beside(None) is None
+    line = Silent()
+    assert await Cheat(0.0).beside(line) is None
+    assert line.used == []
 
 
 @pytest.mark.parametrize(

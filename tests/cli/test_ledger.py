@@ -28,6 +28,7 @@ from subnet.ledger.events import (
 )
 from subnet.ledger.record import Record, make_record
 from subnet.wire.messages import WIRE_VERSION, Join, make_signed
+from template.fake.chain import FakeChain, FakeNetwork
 from template.fake.keys import FakeVerifier
 from template.sdk import HotkeySigner, create_wallet
 from template.values import Record as ChainRecord
@@ -108,10 +109,11 @@ def test_a_log_rewritten_under_a_committed_root_is_found():
         verify_events(rechained(events), VERIFIER)
 
 
-class ChainWithOneRecord:
-    """The one read of a chain that the look-up needs."""
+class ChainWithOneRecord(FakeChain):
+    """A chain on which one record was committed, or none."""
 
     def __init__(self, record: ChainRecord | None) -> None:
+        super().__init__(FakeNetwork(owner="owner"), "somebody", "somebody/coldkey")
         self.record = record
 
     async def commit_at(self, block: int, extrinsic_index: int) -> ChainRecord | None:
