@@ -36,6 +36,7 @@ ROUNDS = 6  # of each small run
 FIRST, MIDDLE, LAST = 0, 1, 2
 EVERYWHERE = (FIRST, MIDDLE, LAST)
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
+PLAIN = "none"  # the codec
 FAR = 10.0  # deviations are planted at so many tolerances
 
 POISONS = ("scale", "signflip", "noise", "scale-update", "signflip-update", "noise-update")
@@ -53,7 +54,8 @@ CASES: tuple[Case, ...] = (
 
 @dataclass(kw_only=True)
 class Honest:
-    """Honest segments of one class: audits, distinct segments, audits over some tolerance, distances by kind."""
+    """Honest segments of one class: audits, distinct segments, audits over some tolerance; distances by kind, of those
+    whose frames lose nothing on their way, as in the runs in which deviations are planted."""
 
     audits: int = 0
     segments: int = 0
@@ -71,10 +73,11 @@ class Honest:
 
 
 def honest_settings(run_class: Class, count: int) -> list[Setting]:
-    """Small runs of a class; each is followed for some rounds. The first has a first, a middle and a last stage."""
+    """Small runs of a class; each is followed for some rounds. The first has a first, a middle and a
+    last stage, and frames that lose nothing."""
     dtype, optimizer = run_class
     settings = drawn_settings(max(count, DRAWN), dtype=dtype, optimizer=optimizer, seed=SEED)
-    settings.sort(key=lambda setting: setting.run.stages != len(EVERYWHERE))
+    settings.sort(key=lambda each: (each.run.stages != len(EVERYWHERE), each.run.lanes.codec != PLAIN))
     return [replace(setting, skip_rounds=0, rounds=ROUNDS) for setting in _spread(settings, count)]
 
 
@@ -95,7 +98,7 @@ def count_honest(settings: Sequence[Setting], among: Sequence[Condition]) -> dic
         )
         honest.audits += 1
         honest.flagged += any(distance > within[kind] for kind, distance in segment.distances.items())
-        for kind, distance in segment.distances.items():
+        for kind, distance in segment.distances.items() if codec == PLAIN else ():
             honest.distances.setdefault(kind, []).append(distance)
     for honest in found.values():
         honest.segments = honest.audits // min(AUDITORS, len(among) - 1)

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from scripts.bench.audit import cheat_figures, honest_figures
+from scripts.bench.audit import byte_figures, cheat_figures, honest_figures
 from scripts.bench.audit_costs import Compute, Fetched
 from scripts.bench.audit_counts import CASES, CLASSES, Caught, Deviate, Honest, cheated_segments, nano_run
 from subnet.cheats.registry import CHEATS
@@ -41,6 +41,16 @@ def test_one_flagged_honest_segment_fails_and_too_few_do_not_hold():
 
 def test_what_is_fetched_is_counted_beyond_a_start_state_and_a_quarter_of_an_end_state():
     assert Fetched(evidence=185, traffic=100, start=100, end=100, plain=True).traffic_frac == pytest.approx(0.6)
+
+
+def test_one_segment_over_the_limit_fails_the_bytes_and_those_that_only_state_do_not():
+    def of(evidence: int, *, plain: bool) -> Fetched:
+        return Fetched(evidence=evidence, traffic=100, start=100, end=100, plain=plain)
+
+    alike, apart = [of(185, plain=False), of(125, plain=True)], [of(300, plain=False), of(185, plain=True)]
+    assert [figure.holds for figure in byte_figures(alike, apart)] == [True, True, None]
+    worse = [figure.holds for figure in byte_figures([*alike, of(186, plain=True)], [*apart, of(186, plain=True)])]
+    assert worse == [False, False, None]
 
 
 def test_compute_is_the_median_of_the_turns():
