@@ -5,7 +5,18 @@ from msgspec.structs import replace
 
 from scripts.bench.audit import byte_figures, cheat_figures, honest_figures
 from scripts.bench.audit_costs import Compute, Fetched
-from scripts.bench.audit_counts import CASES, CLASSES, Caught, Deviate, Honest, cheated_segments, nano_run
+from scripts.bench.audit_counts import (
+    CASES,
+    CLASSES,
+    EVERYWHERE,
+    SMALL,
+    Caught,
+    Deviate,
+    Honest,
+    catch,
+    cheated_segments,
+    nano_run,
+)
 from subnet.cheats.registry import CHEATS
 from subnet.sim.segment import compared
 
@@ -68,3 +79,20 @@ def test_a_planted_deviation_is_in_its_own_kind_of_number(kind: str):
     segment = next(cheated_segments(run, stage, Deviate(kind, 0.05), rounds=1))
     findings = compared(run, segment.need, segment.evidence)
     assert max(finding.distance for finding in findings if finding.name == kind) >= 0.04
+
+
+@pytest.mark.flow
+@pytest.mark.parametrize("run_class", [CLASSES[0], CLASSES[2]], ids=" ".join)
+def test_named_cheats_fail(run_class: tuple[str, str]):
+    """The benchmark's law at a reduced count: each cheat on one stage, the stages by turns, at the smallest strength
+    that must be caught (1 % in float32, 5 % in bfloat16).
+
+    Cheats of which one drawn segment in ten got away would all fail here by luck with a chance of 0.9^33 = 3 %. Every
+    stage and more strengths, in float32: tests/cheats/test_caught.py.
+    """
+    found = []
+    for number, case in enumerate(CASES):
+        found += catch(run_class, rounds=1, stages=(case[2][number % len(case[2])],), cases=(case,))
+    assert [each for each in found if not all(each.fails)] == []
+    assert sum(len(each.fails) for each in found) >= 33 and {each.stage for each in found} == set(EVERYWHERE)
+    assert min(each.strength for each in found) == SMALL[run_class[0]]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from template.devchain.dispatch import CALLS
 from template.devchain.metadata import RuntimeInfo, load_runtime
 from template.devchain.metadata_edit import (
     add_missing_items,
@@ -21,9 +22,39 @@ from template.devchain.metadata_edit import (
     unwrap_option,
     write_metadata,
 )
+from template.devchain.runtime_api.accounts import RAW_APIS
+from template.devchain.runtime_api.registry import APIS
 
 ROOT = Path(__file__).parents[3]
 PACKED = ROOT / "template/devchain/runtime_metadata.xz"
+
+# What btcli asks a node for in tests/template/devchain/test_btcli.py, and the SDK in tests/template/test_chain.py.
+ASKED_ITEMS = {
+    "Commitments": "CommitmentOf",
+    "MevShield": "NextKey",
+    "SubtensorModule": """
+        Axons BlocksSinceLastStep Burn CollateralLockShare CommitRevealWeightsEnabled
+        FirstEmissionBlockNumber IdentitiesV2 ImmunityPeriod LastEpochBlock LastUpdate Lock
+        MaxAllowedUids MaxWeightsLimit MinAllowedWeights NetworkRegisteredAt NetworksAdded Owner
+        PendingEpochAt RevealPeriodEpochs ServingRateLimit StakeThreshold SubnetEmaTaoFlow
+        SubnetEpochConsensus SubnetEpochIndex SubnetIdentitiesV3 SubnetLocked SubnetOwner
+        SubnetOwnerHotkey SubnetTaoInEmission SubnetworkN Tempo TimelockedWeightCommits TokenSymbol
+        Uids Weights WeightsSetRateLimit WeightsVersionKey
+    """,
+    "System": "Account Events",
+    "Timestamp": "Now",
+}
+ASKED_APIS = """
+    BetaBasketRuntimeApi_get_root_basket_owed BetaBasketRuntimeApi_get_root_basket_positions
+    DelegateInfoRuntimeApi_get_delegates NeuronInfoRuntimeApi_get_neurons_lite
+    StakeInfoRuntimeApi_get_stake_availability_for_coldkeys
+    StakeInfoRuntimeApi_get_stake_info_for_coldkey StakeInfoRuntimeApi_get_stake_info_for_coldkeys
+    SubnetInfoRuntimeApi_get_metagraph SubnetInfoRuntimeApi_get_next_epoch_start_block
+    SubnetInfoRuntimeApi_get_subnet_hyperparams_v3
+    SubnetRegistrationRuntimeApi_get_network_registration_cost SwapRuntimeApi_current_alpha_price
+    SwapRuntimeApi_current_alpha_price_all SwapRuntimeApi_sim_swap_alpha_for_tao
+    SwapRuntimeApi_sim_swap_tao_for_alpha TransactionPaymentApi_query_info
+"""
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +136,22 @@ def test_every_item_and_call_that_the_sdk_file_names_exists(runtime: RuntimeInfo
     assert found["storage"] and found["calls"]
 
 
-def test_every_item_that_the_sdks_weights_and_reads_ask_for_exists(runtime: RuntimeInfo) -> None:
-    """What the SDK's weight setting reads before it signs; one of them is missing in the recorded runtime."""
-    wanted = ["Uids", "CommitRevealWeightsEnabled", "WeightsSetRateLimit", "LastUpdate", "MinAllowedWeights"]
-    wanted += ["MaxWeightsLimit", "SubnetEpochConsensus", "Tempo", "RevealPeriodEpochs", "LastEpochBlock"]
-    wanted += ["PendingEpochAt", "SubnetEpochIndex", "BlocksSinceLastStep", "TimelockedWeightCommits"]
-    names = {each["name"] for each in runtime.pallets["SubtensorModule"]["storage"]}
-    assert set(wanted) <= names
+def test_every_item_that_the_listed_commands_ask_for_exists(runtime: RuntimeInfo) -> None:
+    for pallet, items in ASKED_ITEMS.items():
+        names = {each["name"] for each in runtime.pallets[pallet]["storage"]}
+        assert set(items.split()) <= names, f"{pallet} of the packaged metadata lacks {set(items.split()) - names}"
+
+
+def test_every_runtime_api_that_the_listed_commands_ask_for_exists_and_is_answered(runtime: RuntimeInfo) -> None:
+    known = {f"{api}_{method}" for api, methods in runtime.apis.items() for method in methods}
+    assert set(ASKED_APIS.split()) <= known
+    assert set(ASKED_APIS.split()) <= APIS.keys() | RAW_APIS.keys() <= known
+
+
+def test_every_call_that_the_chain_runs_exists(runtime: RuntimeInfo) -> None:
+    """Those of the listed commands are among them, or the commands' own tests fail."""
+    known = {f"{pallet}.{call['name']}" for pallet, parts in runtime.pallets.items() for call in parts["calls"]}
+    assert CALLS.keys() <= known
 
 
 def test_a_runtime_can_lack_an_item_for_clients_only() -> None:
