@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What the shadow audit finds, what it misses, and what it costs: every figure of docs/audit.md.
 
-    scripts/bench/audit.py            # about 20 minutes alone on two cores, leaves docs/benchmarks/audit.json
+    scripts/bench/audit.py            # about 20 minutes alone on two cores, leaves docs/benchmarks/audit.json and
+                                      # its table in docs/audit.md
     scripts/bench/audit.py --quick    # fewer of everything
 
 Costs are measured first, while nothing else runs here; then one thread drives the workers that count honest float32
@@ -20,6 +21,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from scripts.bench import calibration_page  # noqa: E402
 from scripts.bench.audit_costs import Fetched, compute, cost_run, fetched, memory_ratio  # noqa: E402
 from scripts.bench.audit_counts import (  # noqa: E402
     CASES,
@@ -261,7 +263,10 @@ def main() -> int:
         if not quick or run_class[1] == "adamw":
             figures += deviation_figures(run_class, found[run_class], quick=quick)
     figures += odds(caught[CLASSES[0]], cost, quick=quick)
-    return report("audit", figures, quick=quick, folder=chosen.out)
+    code = report("audit", figures, quick=quick, folder=chosen.out)
+    if chosen.out / "audit.json" == calibration_page.FIGURES:
+        calibration_page.main()
+    return code
 
 
 if __name__ == "__main__":

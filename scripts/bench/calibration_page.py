@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""The tables of docs/audit.md that the packaged calibration fills: what was measured, and every class' tolerances.
+"""The tables of docs/audit.md that measured files fill: every class' tolerances, and the benchmark's figures.
 
     scripts/bench/calibration_page.py    # after `strata calibrate --out subnet/edges/tolerances.json`
 
-Rewrites what lies between the page's two marks. A test compares page and file.
+Rewrites what lies between the page's marks; `scripts/bench/audit.py` does it too, at its end. A test compares page and
+files.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
@@ -17,8 +20,10 @@ from subnet.audit.tolerance import KINDS, Calibration, classes, tolerances  # no
 from subnet.edges.tolerances import read_calibration  # noqa: E402
 
 PAGE = ROOT / "docs" / "audit.md"
-BEGIN, END = "<!-- calibration: begin -->\n", "<!-- calibration: end -->\n"
+FIGURES = ROOT / "docs" / "benchmarks" / "audit.json"
+CALIBRATION, MEASURED = "calibration", "figures"  # the names of the marks
 DEFAULT = ("float32", "adamw", "none")
+FOLDED = {"caught": ("least of all named cheats", min), "smallest": ("largest of all kinds of comparison", max)}
 
 
 def tables(calibration: Calibration) -> str:
@@ -63,15 +68,47 @@ def _number(value: float) -> str:
     return f"{value:.1e}"
 
 
-def with_tables(page: str, made: str) -> str:
-    """The page with these tables between its marks."""
-    before, rest = page.split(BEGIN)
-    return before + BEGIN + made + END + rest.split(END)[1]
+def figures(document: dict[str, Any]) -> str:
+    """The benchmark's figures, a line each; cheats by name, and kinds of comparison, are one line for each class."""
+    lines = [f"On {document['machine']}.", "", _row("figure", "value", "must be", "holds"), "|---|---|---|---|"]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for figure in document["figures"]:
+        kind, *rest = figure["name"].split("_")
+        name = f"`{kind}_*_{'_'.join(rest[1:])}`, {FOLDED[kind][0]}" if kind in FOLDED else f"`{figure['name']}`"
+        groups.setdefault(name, []).append(figure)
+    for name, own in groups.items():
+        kind, (first, *_) = own[0]["name"].split("_")[0], own
+        value = FOLDED[kind][1](each["value"] for each in own) if kind in FOLDED else first["value"]
+        said = {True: "yes", False: "**no**", None: "-"}[_all(own)]
+        shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        lines.append(_row(name, f"{shown} {first['unit']}", first["must"], said))
+    return "\n".join(lines) + "\n"
+
+
+def _all(own: list[dict[str, Any]]) -> bool | None:
+    """Whether all hold; None where nobody judges."""
+    verdicts = {each["holds"] for each in own}
+    return False if False in verdicts else None if None in verdicts else True
+
+
+def with_tables(page: str, made: str, name: str = CALIBRATION) -> str:
+    """The page with these tables between its marks of this name."""
+    begin, end = (f"<!-- {name}: {word} -->\n" for word in ("begin", "end"))
+    before, rest = page.split(begin)
+    return before + begin + made + end + rest.split(end)[1]
+
+
+def renewed(page: str) -> str:
+    """The page as the files say it."""
+    page = with_tables(page, tables(read_calibration()))
+    if FIGURES.exists():
+        page = with_tables(page, figures(json.loads(FIGURES.read_text(encoding="utf-8"))), MEASURED)
+    return page
 
 
 def main() -> None:
     """Rewrite the page."""
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), tables(read_calibration())), encoding="utf-8")
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
