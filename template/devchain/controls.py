@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from template.devchain.chain import Chain, Produced
+from template.devchain.metadata import load_runtime
 from template.devchain.methods import RpcError
 from template.devchain.snapshot import save_chain
 
@@ -44,6 +45,7 @@ class Controls:
             "dev_setClock": self.set_clock,
             "dev_setDelay": self.set_delay,
             "dev_setDrop": self.set_drop,
+            "dev_setMissing": self.set_missing,
             "dev_setMute": self.set_mute,
             "dev_step": self.step,
             "dev_submitPulse": self.submit_pulse,
@@ -90,6 +92,20 @@ class Controls:
         """Cut every connection that is made from now on after so many seconds; 0 ends it."""
         self.faults.drop_after_s = _seconds(params, "dev_setDrop")
         return self.faults.drop_after_s
+
+    def set_missing(self, params: list[Any]) -> list[str]:
+        """Show clients a runtime without these storage items (`Pallet.Item`), as an older node's; none shows all again.
+
+        Who has read the metadata already goes on with what it knows.
+        """
+        items = params[0] if params else None
+        if not isinstance(items, list) or not all(isinstance(each, str) for each in items):
+            raise RpcError(_INVALID_PARAMS, "Invalid params", "dev_setMissing expects an array of items, Pallet.Item")
+        try:
+            self.chain.runtime = load_runtime(self.chain.genesis.block_time_s, tuple(items))
+        except ValueError as error:
+            raise RpcError(_INVALID_PARAMS, "Invalid params", str(error)) from error
+        return items
 
     def set_mute(self, params: list[Any]) -> bool:
         """Read requests and answer none of them (true), except these controls; or answer again (false)."""

@@ -33,7 +33,6 @@ class Methods:
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
-        self._metadata = "0x" + chain.runtime.metadata.hex()
         self._methods: dict[str, Callable[[list[Any]], Any]] = {
             "account_nextIndex": self._next_index,
             "author_pendingExtrinsics": self._pending,
@@ -47,7 +46,7 @@ class Methods:
             "rpc_methods": self._list_methods,
             "state_call": self._state_call,
             "state_getKeysPaged": self._get_keys_paged,
-            "state_getMetadata": lambda params: self._metadata,
+            "state_getMetadata": lambda params: "0x" + chain.runtime.metadata.hex(),
             "state_getRuntimeVersion": self._runtime_version,
             "state_getStorage": self._get_storage,
             "state_getStorageAt": self._get_storage,

@@ -42,8 +42,9 @@ def test_bad_requests_get_the_standard_errors(lab: Any, ask: Any) -> None:
     assert ask("account_nextIndex", "nobody")["error"]["code"] == -32602
 
 
-def test_an_unknown_runtime_api_is_refused_by_name(ask: Any) -> None:
+def test_an_unknown_runtime_api_is_refused_by_name(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     answer = ask("state_call", "EthereumRuntimeRPCApi_chain_id", "0x")
+    assert caplog.messages == ["event=runtime_api_refused name=EthereumRuntimeRPCApi_chain_id"]
     assert "does not answer the runtime API EthereumRuntimeRPCApi_chain_id" in answer["error"]["data"]
     assert "Exported method Nonsense_call is not found" in ask("state_call", "Nonsense_call", "0x")["error"]["data"]
     assert "expected the arguments" in ask("state_call", "SubnetInfoRuntimeApi_get_metagraph", "0x")["error"]["data"]
@@ -117,6 +118,22 @@ def test_a_node_that_drops_connections_cuts_later_ones_only(lab: Any, ask: Any) 
     ask("dev_setDrop", 0)
 
 
+def test_a_node_can_show_a_runtime_without_an_item(ask: Any) -> None:
+    """As an older node's; the chain itself keeps the item, and its hash stays."""
+
+    def shown() -> str:
+        return str(ask("state_call", "Metadata_metadata_at_version", "0x0f000000")["result"])
+
+    name, item, whole = b"SubnetEpochConsensus".hex(), ["SubtensorModule.SubnetEpochConsensus"], shown()
+    first = ask("chain_getBlockHash", 0)["result"]
+    assert ask("dev_setMissing", item)["result"] == item
+    assert name in whole and name not in shown()
+    assert ask("chain_getBlockHash", 0)["result"] == first
+    ask("dev_step", 1)
+    assert "found SubtensorModule.Nothing" in ask("dev_setMissing", ["SubtensorModule.Nothing"])["error"]["data"]
+    assert ask("dev_setMissing", [])["result"] == [] and shown() == whole
+
+
 def test_a_slow_node_answers_late(ask: Any) -> None:
     ask("dev_setDelay", 0.3)
     started = time.monotonic()
@@ -136,14 +153,21 @@ def test_the_clock_can_be_shifted(ask: Any) -> None:
 
 @pytest.mark.parametrize(
     ("method", "params"),
-    [("dev_step", [0]), ("dev_fork", [10**6]), ("dev_setDelay", [-1]), ("dev_submitPulse", ["x"]), ("dev_save", [])],
+    [
+        ("dev_step", [0]),
+        ("dev_fork", [10**6]),
+        ("dev_setDelay", [-1]),
+        ("dev_submitPulse", ["x"]),
+        ("dev_save", []),
+        ("dev_setMissing", ["x"]),
+    ],
 )
 def test_a_control_refuses_what_makes_no_sense(ask: Any, method: str, params: list[Any]) -> None:
     assert ask(method, *params)["error"]["code"] == -32602
 
 
 def test_controls_do_not_exist_on_an_ordinary_chain(chain: Any, rpc: Any) -> None:
-    for method in ("dev_pause", "dev_step", "dev_fork", "dev_submitPulse", "dev_save"):
+    for method in ("dev_pause", "dev_step", "dev_fork", "dev_submitPulse", "dev_save", "dev_setMissing"):
         assert rpc(chain.url, method)["error"]["code"] == -32601
 
 
