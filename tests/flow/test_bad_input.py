@@ -362,7 +362,12 @@ def test_a_run_that_the_chain_s_record_contradicts_is_not_joined(net: Net):
 
     asyncio.run(commit_another())
     words = [*net.words("owner", "data-third"), "--address-map", "198.18.0.1=127.0.0.1"]
-    code, line = net.complaint("publisher", *words, "--out", str(net.machine.folder / "checkpoints"))
-    assert code == 2
-    assert "expected the run abababababab that " in line
-    assert line.endswith("; do not join, ask the subnet's owner")
+    for role, more in (
+        ("publisher", ["--out", str(net.machine.folder / "checkpoints")]),
+        ("miner", []),
+        ("validator", []),
+    ):
+        code, line = net.complaint(role, *words, *more)
+        assert code == 2
+        assert "expected the run abababababab that " in line
+        assert line.endswith("; do not join, ask the subnet's owner")

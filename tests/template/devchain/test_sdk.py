@@ -167,6 +167,14 @@ def test_weights_lead_to_incentive_dividends_and_emission(sub: Any, member: Wall
     assert sub.weights.bonds(1)[1] == {uid: 1.0}
 
 
+def test_a_policy_is_kept_before_anything_is_signed(sub: Any, rich: Wallet) -> None:
+    target = Keypair.create_from_uri("//policy").ss58_address
+    with pytest.raises(bt.PolicyError, match="1.5|spend"):
+        sub.execute(bt.Transfer(target, 1.5), rich, policy=bt.Policy(max_spend_tao=1))
+    assert sub.balances.get(target).rao == 0
+    assert sub.execute(bt.Transfer(target, 1.5), rich, policy=bt.Policy(max_spend_tao=2))
+
+
 def test_weights_too_soon_after_the_last_are_refused_before_signing(sub: Any, member: Wallet) -> None:
     validator, uid = Wallet("validator0"), sub.neurons.uid(member.hotkey.ss58_address, 1)
     sub.wait_for_block(sub.block + 4, timeout=10)
@@ -183,6 +191,14 @@ def test_the_pool_refuses_weights_too_soon_with_the_chains_number(sub: Any) -> N
     assert sub.submit_call(call, validator, signer="hotkey").success
     again = sub.submit_call(call, validator, signer="hotkey")
     assert again.error.code is bt.ErrorCode.RATE_LIMITED
+
+
+def test_weights_are_set_in_one_call(sub: Any, chain: Any) -> None:
+    """The SDK's own shortcut, over a connection of its own: so what `sub` knows of this hotkey's nonce is old afterwards."""
+    validator = Wallet("validator1")
+    sub.wait_for_block(sub.block + 4, timeout=10)
+    assert bt.set_weights(1, {0: 1.0, 2: 3.0}, wallet=validator, network=chain.url).success
+    assert sub.weights.weights(1)[2] == pytest.approx({0: 0.25, 2: 0.75}, abs=1e-4)
 
 
 def test_weights_without_a_permit_are_refused_on_the_chain(sub: Any, rich: Wallet) -> None:
