@@ -149,8 +149,10 @@ def honest_figures(found: dict[Class, Honest], *, quick: bool) -> list[Figure]:
         *figures,
         Figure(
             name="honest_audits", value=audits, unit="audits", must=f"at least {MUST_SEGMENTS:,}", holds=enough,
-            how=f"all classes, first, middle, last and only stages, pairs of {len(among(quick=quick))} conditions: "
-            "threads, instruction sets, attention kernels, recompute, microbatches in parts",
+            how=f"of {sum(each.segments for each in found.values())} segments, each by some validators under their own "
+            "conditions; all classes, first, middle, last and only stages, pairs of "
+            f"{len(among(quick=quick))} conditions: threads, instruction sets, attention kernels, recompute, "
+            "microbatches in parts",
         ),
         Figure(
             name="honest_flagged_upper_bound", value=upper_bound(flagged, audits), unit="of honest audits",

@@ -194,7 +194,7 @@ def test_the_pool_refuses_weights_too_soon_with_the_chains_number(sub: Any) -> N
 
 
 def test_weights_are_set_in_one_call(sub: Any, chain: Any) -> None:
-    """The SDK's own shortcut, over a connection of its own: so what `sub` knows of this hotkey's nonce is old afterwards."""
+    """The SDK's own shortcut, over a connection of its own: what `sub` knows of this hotkey's nonce is old then."""
     validator = Wallet("validator1")
     sub.wait_for_block(sub.block + 4, timeout=10)
     assert bt.set_weights(1, {0: 1.0, 2: 3.0}, wallet=validator, network=chain.url).success
