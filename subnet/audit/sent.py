@@ -19,9 +19,11 @@ def recomputed(frame: Outbound, replayed: Replayed) -> bool:
 
 
 def frames_chosen(need: Needed, differ: Set[Outbound]) -> tuple[Outbound, ...]:
-    """Of the frames that differ those to look at: the first by lot, with at least one of each kind among them."""
+    """Of the frames that differ those to look at: the first by lot, and among them one of each kind from the first step
+    in which that kind differs, for later steps inherit whatever was wrong before them."""
     ranked = [frame for frame in need.outbound if frame in differ]
-    first = {frame.hop[2]: frame for frame in reversed(ranked)}.values()  # of each kind
+    by_step = sorted(ranked, key=lambda frame: frame.hop[0])
+    first = {frame.hop[2]: frame for frame in reversed(by_step)}.values()  # of each kind
     others = [frame for frame in ranked if frame not in first]
     return (*first, *others[: max(0, need.most_outbound - len(first))])
 

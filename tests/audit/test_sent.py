@@ -60,13 +60,16 @@ def test_of_few_that_differ_all_are_looked_at_and_no_other(need, data):
 
 
 @given(data=st.data())
-def test_of_many_the_first_by_lot_and_one_of_each_kind(need, data):
+def test_of_many_the_first_by_lot_and_one_of_each_kind_from_its_first_step(need, data):
     few = dataclasses.replace(need, most_outbound=3)
     differ = data.draw(st.frozensets(st.sampled_from(need.outbound)))
     taken = frames_chosen(few, differ)
     assert set(taken) <= differ and len(set(taken)) == len(taken) == min(3, len(differ))
     assert {frame.hop[2] for frame in taken} == {frame.hop[2] for frame in differ}
-    assert set([frame for frame in need.outbound if frame in differ][:2]) <= set(taken)
+    assert set([frame for frame in need.outbound if frame in differ][:1]) <= set(taken)
+    for kind in ("activation", "gradient"):
+        steps = [frame.hop[0] for frame in differ if frame.hop[2] == kind]
+        assert not steps or min(steps) in [frame.hop[0] for frame in taken if frame.hop[2] == kind]
 
 
 def test_one_of_each_kind_is_looked_at_however_small_the_part(need):

@@ -52,7 +52,7 @@ def events_of(ledger: str) -> list[Event]:
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Left]:
     """Four honest miners, real keys, one process each; two validators draw 4 first segments with chance 1/2 each."""
-    for machine in machine_in(tmp_path_factory.mktemp("replay"), repository):
+    with machine_in(tmp_path_factory.mktemp("replay"), repository) as machine:
         folder = machine.folder / "out"
         command = machine.start("up", *ARGUMENTS, "--json", "--out", str(folder))
         command.until("still running")
