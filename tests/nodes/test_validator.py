@@ -14,6 +14,7 @@ from subnet.audit.evidence import Evidence, Needed, needed
 from subnet.audit.judge import Begun, Judgement, audit, examine, make_verdict
 from subnet.data.pack import Corpus
 from subnet.errors import BlobMissing, CorpusError, StoreError
+from subnet.incentive.owed import pinned_until
 from subnet.incentive.score import books
 from subnet.nodes.client import RunClient
 from subnet.nodes.dues import LEAST_TRIES, Due, Dues
@@ -266,6 +267,23 @@ async def test_a_validator_that_starts_again_repeats_no_draw_that_it_has_finishe
     validator.drawn_block = -1
     await validator._draw(sim.block)
     assert len(chain.blocks) - len(finished) == len(finished) + 1
+
+
+async def test_old_fails_are_not_rechecked_for_ever() -> None:
+    """Nobody owes their evidence any more; a validator that comes late to a long run has its draws to look at."""
+    sim = in_phase("train")
+    segment = next(segment for segment in sim.segments("ann") if segment.verdicts)
+    assert {who: said.verdict for who, said in segment.verdicts.items()} == {hotkey("validator-1"): "fail"}
+    validator = validator_of(await served(sim))
+    validator.follower._state = sim.state
+    segment.time_ms = 0
+    sim.state.round = last = pinned_until(sim.run, segment.round)
+    validator._put_foreign()
+    assert list(validator.dues.waiting) == [segment.id]
+    validator.dues.waiting.clear()
+    sim.state.round = last + 1
+    validator._put_foreign()
+    assert not validator.dues.waiting
 
 
 def until_done() -> Simulation:
