@@ -20,7 +20,14 @@ from subnet.config import RunConfig
 from subnet.data.pack import Corpus, microbatch
 from subnet.errors import FrameError, InputError
 from subnet.merge.contribution import make_contribution, norm
-from subnet.stage.layout import FLOAT, StateLayout, parameters_from_leading, state_to_bytes
+from subnet.stage.layout import (
+    COUNTER_BYTES,
+    FLOAT,
+    StateLayout,
+    parameters_from_leading,
+    state_from_bytes,
+    state_to_bytes,
+)
 from subnet.wire.delivery import LINE_BYTES, deliver_target, inbound, line_holds, sender_stage
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import Receipt, Work
@@ -32,6 +39,7 @@ def faults(need: Needed, evidence: Evidence, run: RunConfig, corpus: Corpus, *, 
     store owe before it."""
     case, layout = need.case, StateLayout(run, need.case.stage)
     found = [*_chain(case), *_order(case), *_counted(case), *_inputs(case, evidence, run, corpus)]
+    found += [*_start_counted(case, evidence, layout)]
     found += _deliveries(case, evidence, run, verifier)
     if case.close is not None:
         found += _closing(case, run, case.close)
@@ -136,6 +144,15 @@ def _counted(case: Case) -> Iterator[str]:
     for before, receipt in zip(counts, case.receipts[1:], strict=False):
         if receipt.replica_steps != before + (receipt.kind == "step"):
             yield f"the receipt after the replica's step {before} counts {receipt.replica_steps}"
+
+
+def _start_counted(case: Case, evidence: Evidence, layout: StateLayout) -> Iterator[str]:
+    """The state that the segment starts from leaves room to count on; how far it has come, the replay compares."""
+    if evidence.start is None:
+        return
+    found = state_from_bytes(layout, evidence.start).moments.step
+    if found + len(case.steps) >= 1 << 8 * COUNTER_BYTES:
+        yield f"the start state counts {found} steps, after which no state can be written down"
 
 
 def _closing(case: Case, run: RunConfig, close: Receipt) -> Iterator[str]:

@@ -39,7 +39,8 @@ class Outbound:
 
 @dataclass(frozen=True, kw_only=True)
 class Needed:
-    """What must be fetched. An empty root means that nothing of that kind is needed.
+    """What must be fetched. An empty root means that nothing of that kind is needed: nor is a state of another length
+    than its stage's, which nobody could hold in memory, and which fails as it is.
 
     public_root: from the run's store, its first `parameter_bytes`. start_root, inbound, and the leaves of the state
     `end_root` (where `order` is not empty): from the audited miner. deliveries: the signed lines of its inbound frames,
@@ -142,7 +143,7 @@ def needed_of(case: Case, run: RunConfig, *, seed: bytes) -> Needed:
         public_root=case.public_root if public else "",
         public_bytes=case.public_bytes if public else 0,
         parameter_bytes=layout.section_bytes,
-        start_root=case.start_root,
+        start_root=case.start_root if case.start_bytes == layout.state_bytes else "",
         start_bytes=case.start_bytes,
         inbound=_inbound(case),
         deliveries=_deliveries(case),

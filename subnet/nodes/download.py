@@ -142,7 +142,7 @@ class _Download:
     async def _start(self) -> None:
         """Take over what an earlier download left; chunks of zeros need no download either."""
         kept = self._partial.read(self._length) if self._partial is not None else b""
-        self._data = bytearray(kept or self._length)
+        self._data = bytearray(kept or min(self._length, self._upto * CHUNK_BYTES))
         del self._data[self._upto * CHUNK_BYTES :]
         found = await asyncio.to_thread(merkle_leaves, self._data)
         self._missing = {index for index, leaf in enumerate(self._leaves[: self._upto]) if leaf != found[index]}

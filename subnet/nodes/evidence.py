@@ -22,7 +22,7 @@ from subnet.nodes import download
 from subnet.nodes.client import RunClient
 from subnet.nodes.download import Pace, download_state
 from subnet.nodes.miner_routes import ChunkReply
-from subnet.nodes.reach import Peer, Reach
+from subnet.nodes.reach import LETTER_S, Peer, Reach
 from subnet.wire.merkle import check_chunk, check_leaves, chunk_proof, chunk_span, merkle_leaves, merkle_root
 from template.errors import BodyTooLarge, ClockSkew, PeerRefused, TransportError
 
@@ -34,6 +34,7 @@ V = TypeVar("V")
 PARALLEL = 8  # requests under way at once
 LIMIT_S = 45.0  # for all of one audit's evidence, and
 LEAST_BYTES_PER_S = 1e6  # as much more as its bytes need: who drips must not hold up the audits of others
+LAST_S = LETTER_S + 15.0  # after that for the relay and the store alone: who stalls directly must not use up their time
 PEER_PATIENCE_S = 2.0
 RELAY_AWAY = {503: "receiver_away", 504: "relay_expired"}  # how the relay says that the miner does not come or answer
 LEAST_RELAY_FAULT = 429  # from here on an answer is the relay's own, but for these and
@@ -154,7 +155,8 @@ class NetworkSource:
 
     client: RunClient
     addresses: dict[str, str]
-    end_s: float  # by the event loop's clock
+    end_s: float  # by the event loop's clock: for asking miners directly
+    last_s: float = 0.0  # after that, for letters and the store
     asked: dict[str, Asked] = field(default_factory=dict)  # by the miner's hotkey
     reach: Reach = field(init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PARALLEL))
@@ -234,7 +236,7 @@ class NetworkSource:
     async def _in_store(self, state: State) -> bytes | None:
         """A whole state out of the store, fetched once."""
         if state.root not in self._states:
-            got = self._got(lambda: self.client.state(state.root, state.size_bytes))
+            got = self._got(lambda: self.client.state(state.root, state.size_bytes), more_s=self.last_s)
             self._states[state.root] = asyncio.ensure_future(got)
         return await self._states[state.root]
 
@@ -242,14 +244,14 @@ class NetworkSource:
         return Peer(hotkey=hotkey, address=self.addresses.get(hotkey, ""))
 
     async def _stored(self, name: str, size_bytes: int) -> bytes | None:
-        return await self._got(lambda: self.client.get(name, limit_bytes=size_bytes))
+        return await self._got(lambda: self.client.get(name, limit_bytes=size_bytes), more_s=self.last_s)
 
     async def _by_letter(self, holder: str, request: Callable[[], Awaitable[V]]) -> V | None:
         """What the relay brings, and note whether it saw the miner not show it."""
         seen = self.asked.setdefault(holder, Asked())
         async with self._slots:
             try:
-                async with asyncio.timeout_at(self.end_s):
+                async with asyncio.timeout_at(self.end_s + self.last_s):
                     found = await request()
             except TimeoutError:
                 seen.late += 1
@@ -263,11 +265,11 @@ class NetworkSource:
             seen.shown += 1
             return found
 
-    async def _got(self, request: Callable[[], Awaitable[V]]) -> V | None:
+    async def _got(self, request: Callable[[], Awaitable[V]], *, more_s: float = 0.0) -> V | None:
         """What the request gives, or None when it fails."""
         async with self._slots:
             try:
-                async with asyncio.timeout_at(self.end_s):
+                async with asyncio.timeout_at(self.end_s + more_s):
                     return await request()
             except (TransportError, SubnetError, TimeoutError) as error:
                 log.info("evidence missing=%r", str(error))
@@ -278,7 +280,7 @@ def network_source(client: RunClient, state: RunState, need: Needed) -> NetworkS
     """A validator's source for one audit: it gives up after the audit's limit."""
     addresses = {hotkey: member.address for hotkey, member in state.members.items()}
     end_s = asyncio.get_running_loop().time() + gather_limit_s(need, state.config)
-    return NetworkSource(client=client, addresses=addresses, end_s=end_s)
+    return NetworkSource(client=client, addresses=addresses, end_s=end_s, last_s=LAST_S)
 
 
 def is_refusal(error: Exception) -> bool:

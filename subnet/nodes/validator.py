@@ -23,6 +23,7 @@ from subnet.audit.replayed import Replayed
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.errors import MessageError, SubnetError, UnreachableError
+from subnet.incentive.owed import is_open
 from subnet.incentive.score import books
 from subnet.incentive.weights import to_weights
 from subnet.ledger.accusing import refusal_seen_by_two
@@ -196,11 +197,14 @@ class Validator:
         self.dues.put(segment, where)
 
     def _put_foreign(self) -> None:
-        """Recheck, by one's own replay, what others failed or were not shown, drawn here or not."""
+        """Recheck, by one's own replay, what others failed or were not shown, drawn here or not, while its evidence is
+        owed: rechecks come first, and those of a long run's old fails would leave no time for what is drawn."""
+        at_ms = now_ms()
         for segment in self.state.segments.values():
             foreign = any(is_accusation(said) for who, said in segment.verdicts.items() if who != self.hotkey)
             mine = self.state.coldkey(self.hotkey) == self.state.coldkey(segment.hotkey)
-            if foreign and not mine and segment.id not in self.dues.judged:
+            rests = not foreign or mine or segment.id in self.dues.judged or segment.id in self.dues.waiting
+            if not rests and is_open(segment, self.state, now_ms=at_ms):
                 own = segment.verdicts.get(self.hotkey)
                 self._put(segment.id, own.draw if own else None)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from subnet.errors import LedgerError, MessageError, RefusedError
 from subnet.ledger.admit import Door, admit, is_admitted
 from subnet.ledger.canary import check_consent
-from subnet.ledger.events import Event, Revealed, Said
+from subnet.ledger.events import GENESIS, Event, Revealed, Said
 from subnet.ledger.fold import apply, begin
 from subnet.ledger.state import RunState
 from subnet.scheduler.faults import orchestrator_faults
@@ -34,18 +34,24 @@ class Watch:
     def faults(self, state: RunState | None, event: Event) -> list[str]:
         """What is wrong with the next event; `state` is the fold of all before it (None before the first).
 
-        Raises LedgerError for a message, or a canary's consent, with another signature.
+        Raises LedgerError for a message, or a canary's consent, with another signature, and for an entry of which
+        nobody can say whether it is right, because what it speaks of is not there.
         """
-        self._roots.append(bytes.fromhex(event.previous))
+        self._roots.append(bytes.fromhex(GENESIS if state is None else state.root))
         if isinstance(event.body, Said):
             self._check_signature(event.n, event.body.signed)
         if state is None:
             return []
         if isinstance(event.body, Revealed):
             check_consent(state, event.body, self._verifier)
-        found = orchestrator_faults(state, event)
-        if isinstance(event.body, Said) and not found:
-            found = self._refused(state, event.n, event.body.signed)
+        try:
+            found = orchestrator_faults(state, event)
+            if isinstance(event.body, Said) and not found:
+                found = self._refused(state, event.n, event.body.signed)
+        except LookupError as error:
+            raise LedgerError(
+                f"expected what event {event.n} speaks of, found none ({error}); the log is contradictory"
+            ) from error
         return found
 
     def _check_signature(self, number: int, signed: Signed) -> None:

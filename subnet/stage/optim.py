@@ -101,7 +101,9 @@ class Muon:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """Take one step."""
+        """Take one step. Raises InputError, and changes nothing, where the memory is not finite."""
+        if not all(bool(momentum.isfinite().all()) for momentum in self._momentum.values()):
+            raise InputError("expected a finite momentum, found one that is not; start afresh from zero moments")
         _fill(self._parameters)
         if self._torch is not None:
             _torch_step(self._torch, lr)
@@ -253,7 +255,7 @@ def inner_step(
 ) -> float:
     """Clip the stage's gradients to `max_grad_norm` (0: not at all), step, and return the norm before clipping.
 
-    Raises InputError, and changes nothing, when the norm is not finite.
+    Raises InputError, and changes no parameter, when the norm is not finite, or the optimizer's memory.
     """
     norm = gradient_norm(parameters)
     if not math.isfinite(norm):

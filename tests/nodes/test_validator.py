@@ -14,6 +14,7 @@ from subnet.audit.evidence import Evidence, Needed, needed
 from subnet.audit.judge import Begun, Judgement, audit, examine, make_verdict
 from subnet.data.pack import Corpus
 from subnet.errors import BlobMissing, CorpusError, StoreError
+from subnet.incentive.owed import pinned_until
 from subnet.incentive.score import books
 from subnet.nodes.client import RunClient
 from subnet.nodes.dues import LEAST_TRIES, Due, Dues
@@ -25,7 +26,7 @@ from subnet.wire.messages import Draw
 from template.fake.chain import FakeChain
 from template.fake.keys import FakeSigner, FakeVerifier
 from template.fake.transport import FakePeers, FakeTransport
-from template.transport import Incoming, Reply, Route
+from template.transport import Incoming, Reply, Route, json_reply
 from template.web import application
 from tests.audit.lane import SEED, VERIFIER, Lane, lane_run
 from tests.ledger.log import hotkey
@@ -147,11 +148,14 @@ def failing(request: Incoming) -> Reply:
     raise StoreError("expected the store to answer, found it down; try again")
 
 
-async def fetched(lane: Lane, need: Needed, peers: FakePeers, *, limit_s: float) -> tuple[Evidence, NetworkSource]:
+async def fetched(
+    lane: Lane, need: Needed, peers: FakePeers, *, limit_s: float, last_s: float = 0.0
+) -> tuple[Evidence, NetworkSource]:
     """The evidence that a validator gets within the limit."""
     end_s = asyncio.get_running_loop().time() + limit_s
     addresses = {member: f"{member}:1" for member in lane.state.members}
-    source = NetworkSource(client=client_of("validator-0", peers), addresses=addresses, end_s=end_s)
+    client = client_of("validator-0", peers)
+    source = NetworkSource(client=client, addresses=addresses, end_s=end_s, last_s=last_s)
     return await gather(source, lane.run, need), source
 
 
@@ -174,6 +178,26 @@ async def test_a_store_that_fails_is_not_the_miner_s_fault(lane: Lane, answer: C
     shown = replace(evidence, public=None)
     judgement = audit(need, shown, lane.run, corpus=lane.corpus, verifier=VERIFIER, refused=True)
     assert (judgement.verdict, judgement.reason) == ("void", "validator-fault")
+
+
+async def test_who_stalls_directly_until_time_is_over_is_asked_before_the_relay_all_the_same(lane: Lane) -> None:
+    """Else it could withhold what it likes: no letter would be left time for, and nobody would have seen a refusal."""
+
+    async def silent(request: Incoming) -> Reply:
+        return json_reply({"error": "relay_expired", "message": "found no answer"}, status=504)
+
+    async def nothing(request: Incoming) -> Reply:
+        raise BlobMissing("expected a blob, found none; ask for another")
+
+    need, _ = ready(lane, 1)
+    peers, relay = FakePeers(), Route(method="POST", path="/v1/relay/{hotkey}", handler=silent, signed=False)
+    store = Route(method="GET", path="/v1/blobs/{name}", handler=nothing, signed=False)
+    peers.apps["orchestrator:1"] = application([relay, store], None, refusals=REFUSALS)
+    peers.hanging = {f"{member}:1" for member in lane.state.members}
+    for address in peers.hanging:
+        peers.apps[address] = application([], None)
+    got, source = await fetched(lane, need, peers, limit_s=0.3, last_s=20.0)
+    assert got.frames == {} and source.witnessed(need.case.hotkey)
 
 
 async def test_time_that_runs_out_is_not_bad_work(lane: Lane) -> None:
@@ -266,6 +290,23 @@ async def test_a_validator_that_starts_again_repeats_no_draw_that_it_has_finishe
     validator.drawn_block = -1
     await validator._draw(sim.block)
     assert len(chain.blocks) - len(finished) == len(finished) + 1
+
+
+async def test_old_fails_are_not_rechecked_for_ever() -> None:
+    """Nobody owes their evidence any more; a validator that comes late to a long run has its draws to look at."""
+    sim = in_phase("train")
+    segment = next(segment for segment in sim.segments("ann") if segment.verdicts)
+    assert {who: said.verdict for who, said in segment.verdicts.items()} == {hotkey("validator-1"): "fail"}
+    validator = validator_of(await served(sim))
+    validator.follower._state = sim.state
+    segment.time_ms = 0
+    sim.state.round = last = pinned_until(sim.run, segment.round)
+    validator._put_foreign()
+    assert list(validator.dues.waiting) == [segment.id]
+    validator.dues.waiting.clear()
+    sim.state.round = last + 1
+    validator._put_foreign()
+    assert not validator.dues.waiting
 
 
 def until_done() -> Simulation:

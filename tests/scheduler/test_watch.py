@@ -9,13 +9,14 @@ from subnet.errors import LedgerError
 from subnet.ledger.events import Event, Revealed, Said, make_event
 from subnet.ledger.state import RunState, state_digest
 from subnet.scheduler.watch import Watch, fold_watched
-from subnet.wire.messages import Message, Receipt, Signed, make_signed, read_signed
+from subnet.wire.messages import Message, Plan, Receipt, Signed, make_signed, read_signed
 from template.fake.keys import FakeVerifier
 from tests.ledger.chaos import SEEDS, shaken
 from tests.ledger.log import hotkey, signer
 from tests.ledger.simulation import Simulation
 from tests.ledger.small import run_config
 from tests.ledger.test_canary import revealed
+from tests.nodes.test_orchestrator_routes import in_phase
 
 
 def watched(events: list[Event]) -> tuple[RunState, list[str]]:
@@ -166,3 +167,21 @@ def _kind(name: str) -> type[Message]:
     from subnet.wire.messages import KINDS
 
     return KINDS[name]
+
+
+def test_a_plan_without_a_stage_ends_the_reading_in_one_sentence() -> None:
+    """No rule for receipts expects one: whoever follows must not end in a traceback."""
+    sim = in_phase("train")
+    name = next(each for each in sim.members() if sim.lane_of(each) and sim.state.members[hotkey(each)].stage == 1)
+    plan = read_signed(logged(sim, "plan", "owner"), Plan)
+    short = make_signed(replace(plan, path=plan.path[:1], lane=7), signer("owner"))
+    mine = make_signed(replace(sim.step_receipt(name), lane=7, plan=short.digest), signer(name))
+    with pytest.raises(LedgerError, match="the log is contradictory"):
+        watched(slipped_in(sim, short, mine))
+
+
+def test_an_event_that_names_no_digest_before_it_is_of_another_log() -> None:
+    sim = busy()
+    torn = [*sim.events[:-1], replace(sim.events[-1], previous="none")]
+    with pytest.raises(LedgerError, match="of another"):
+        watched(torn)
