@@ -5,6 +5,7 @@ imported here: tests of the parts that work without it stay without it.
 """
 
 import atexit
+import gc
 import os
 import shutil
 import sys
@@ -16,6 +17,8 @@ import pytest
 from beartype import BeartypeConf
 from beartype.claw import beartype_package
 from hypothesis import settings
+
+gc.disable()  # until all is imported: what imports make stays, and is not looked through again and again
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="strata-tests-"))
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
@@ -47,6 +50,12 @@ settings.load_profile("strata")
 
 # What is called with another type than its signature says fails, whatever mypy could see of it.
 beartype_package("subnet", conf=BeartypeConf(claw_is_pep526=False))
+
+
+def pytest_collection_finish() -> None:
+    """What was made so far is never garbage: only what tests make is looked through."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,10 @@ The tests read the source, they do not import it. A layer that does not exist ye
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = (
@@ -40,8 +43,16 @@ def sources(*roots: str) -> list[Path]:
 SOURCE = sources("template", "subnet", "neurons")
 
 
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), filename=str(path))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees() -> Iterator[None]:
+    """Parsed once for all tests of this file, and not kept for those of others."""
+    yield
+    parse.cache_clear()
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -184,20 +184,20 @@ def draw(state: RunState, validator: str, block: int, block_hash: str) -> tuple[
     assert block % config.draw_every_blocks == 0, f"block {block} is no draw block"
     point = draw_point(config, state.seen.get(validator, []), block)
     seed = draw_seed(state.config.run_id, point.root, block_hash, validator)
-    shares: dict[str, float] = {}
-
-    def chosen(segment: Segment) -> bool:
+    shares: dict[str, float] = {}  # by hotkey, of the validator: the same for all its segments
+    drawn: list[str] = []
+    for segment in _recent(state, point.start):
         if segment.tainted or segment.event >= point.count:
-            return False
+            continue
         if segment.event < point.start:
-            return segment.round > state.round - OWED_ROUNDS and _again(segment, validator)
-        part = shares.get(segment.hotkey)
-        if part is None:
-            part = shares[segment.hotkey] = share(state, validator, segment.hotkey, count=point.count)
-        return is_drawn(seed, segment.id, rate(state, segment, count=point.count) * part)
-
-    drawn = tuple(segment.id for segment in _recent(state, point.start) if chosen(segment))
-    return Draw(block=block, block_hash=block_hash, root=point.root, count=point.count), drawn
+            if segment.round > state.round - OWED_ROUNDS and _again(segment, validator):
+                drawn.append(segment.id)
+            continue
+        if segment.hotkey not in shares:
+            shares[segment.hotkey] = share(state, validator, segment.hotkey, count=point.count)
+        if is_drawn(seed, segment.id, rate(state, segment, count=point.count) * shares[segment.hotkey]):
+            drawn.append(segment.id)
+    return Draw(block=block, block_hash=block_hash, root=point.root, count=point.count), tuple(drawn)
 
 
 def check_draw(state: RunState, verdict: Verdict, block_hash_of: Callable[[int], str]) -> None:

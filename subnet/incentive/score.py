@@ -69,16 +69,16 @@ def _entries(chain: Sequence[Segment], state: RunState, *, now_ms: int, own: str
     run = state.config
     void = _refuted_by((failed for failed in chain if _stands(failed, own)), chain, run)
     held = _refuted_by((failed for failed in chain if _awaits(failed, state, own)), chain, run)
-
-    def entry(segment: Segment) -> Entry:
-        if segment.tainted or segment.id in void:
-            return Entry(segment=segment, refuted=segment.work)
+    entries: list[Entry] = []
+    for segment in chain:
         earned = segment.work - segment.unpaid
-        if segment.id not in held and _is_decided(segment, run, now_ms=now_ms, own=own):
-            return Entry(segment=segment, payable=earned, unpaid=segment.unpaid)
-        return Entry(segment=segment, pending=earned, unpaid=segment.unpaid)
-
-    return [entry(segment) for segment in chain]
+        if segment.tainted or segment.id in void:
+            entries.append(Entry(segment=segment, refuted=segment.work))
+        elif segment.id not in held and _is_decided(segment, run, now_ms=now_ms, own=own):
+            entries.append(Entry(segment=segment, payable=earned, unpaid=segment.unpaid))
+        else:
+            entries.append(Entry(segment=segment, pending=earned, unpaid=segment.unpaid))
+    return entries
 
 
 def _is_decided(segment: Segment, run: RunConfig, *, now_ms: int, own: str | None) -> bool:

@@ -63,12 +63,10 @@ def check_plan(run: RunConfig, wiring: Wiring, plan: Plan) -> None:
 
 def _preferred(wiring: Wiring, stage: int, width: int) -> list[Free]:
     """A stage's replicas: the `width` that waited longest, fastest first, then the others by how long they waited."""
-
-    def tie(free: Free) -> str:
-        return digest(f"strata/wire/1/{wiring.block_hash}/{wiring.round}/{wiring.step}/{stage}/{free.hotkey}".encode())
-
-    ranked = sorted(wiring.free[stage], key=lambda free: (-free.waited_steps, tie(free)))
-    return sorted(ranked[:width], key=lambda free: (free.speed_class, tie(free))) + ranked[width:]
+    where = f"strata/wire/1/{wiring.block_hash}/{wiring.round}/{wiring.step}/{stage}"
+    tie = {free.hotkey: digest(f"{where}/{free.hotkey}".encode()) for free in wiring.free[stage]}
+    ranked = sorted(wiring.free[stage], key=lambda free: (-free.waited_steps, tie[free.hotkey]))
+    return sorted(ranked[:width], key=lambda free: (free.speed_class, tie[free.hotkey])) + ranked[width:]
 
 
 def _path(pools: list[list[Free]], *, allow_same: bool) -> tuple[Free, ...] | None:
@@ -81,17 +79,21 @@ def _path(pools: list[list[Free]], *, allow_same: bool) -> tuple[Free, ...] | No
         return tuple(pool[0] for pool in pools) if all(pools) else None
     holder: dict[str, int] = {}
     chosen: dict[int, Free] = {}
-
-    def seat(stage: int, tried: set[str]) -> bool:
-        for free in pools[stage]:
-            if free.coldkey in tried:
-                continue
-            tried.add(free.coldkey)
-            if free.coldkey not in holder or seat(holder[free.coldkey], tried):
-                holder[free.coldkey], chosen[stage] = stage, free
-                return True
-        return False
-
-    if not all(seat(stage, set()) for stage in range(len(pools))):
+    if not all(_seat(pools, stage, tried=set(), holder=holder, chosen=chosen) for stage in range(len(pools))):
         return None
     return tuple(chosen[stage] for stage in range(len(pools)))
+
+
+def _seat(
+    pools: list[list[Free]], stage: int, *, tried: set[str], holder: dict[str, int], chosen: dict[int, Free]
+) -> bool:
+    """Whether the stage found a replica of a coldkey that was not tried; who held that coldkey has another by then."""
+    for free in pools[stage]:
+        if free.coldkey in tried:
+            continue
+        tried.add(free.coldkey)
+        held = holder.get(free.coldkey)
+        if held is None or _seat(pools, held, tried=tried, holder=holder, chosen=chosen):
+            holder[free.coldkey], chosen[stage] = stage, free
+            return True
+    return False

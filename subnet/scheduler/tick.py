@@ -189,19 +189,19 @@ def _wire(state: RunState, outside: Outside) -> list[Body | Message]:
 
 def _free(state: RunState, stage: int, outside: Outside) -> list[Free]:
     """Replicas of a stage that may be wired, by hotkey; those under an accusation stand last in waiting."""
-
-    def entry(member: Member) -> Free:
-        waited = -1 if state.accused(member.hotkey) else member.waited_steps
-        slow = 2 if member.missed_steps >= 2 else 0
-        speed = int(member.step_ms).bit_length() + slow
-        return Free(hotkey=member.hotkey, coldkey=member.coldkey, speed_class=speed, waited_steps=waited)
-
     able = (
         member
         for member in state.members.values()
         if member.stage == stage and member.from_round <= state.round and usable(state, member, alive=outside.alive)
     )
-    return [entry(member) for member in sorted(able, key=lambda member: member.hotkey)]
+    return [_entry(state, member) for member in sorted(able, key=lambda member: member.hotkey)]
+
+
+def _entry(state: RunState, member: Member) -> Free:
+    waited = -1 if state.accused(member.hotkey) else member.waited_steps
+    slow = 2 if member.missed_steps >= 2 else 0
+    speed = int(member.step_ms).bit_length() + slow
+    return Free(hotkey=member.hotkey, coldkey=member.coldkey, speed_class=speed, waited_steps=waited)
 
 
 def _finish(state: RunState, current: StepState, outside: Outside) -> list[Body | Message]:

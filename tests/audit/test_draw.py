@@ -77,7 +77,7 @@ def test_the_draw_is_after_the_commit(steps, cadence):
 
 def test_a_head_countersigned_too_late_is_not_drawn_from():
     """One block later than the delay allows, and the head is left to the next draw."""
-    state = history(audit_run(rate=1.0, every=4, delay=2))
+    state = history(audit_run(rate=1.0, every=4, delay=2), stakes={A: 1000})  # alone it draws whatever there is
     see(state, A, block=10, count=1)
     see(state, A, block=11, count=2)
     add_segment(state, event=0)

@@ -104,7 +104,7 @@ CHANGES: list[tuple[str, int, Change, str]] = [
     ("one unplanned", 1, first_work(index=999), "expected microbatches of the plan, in its order"),
     ("no norm", 1, lambda s, r: {"gradient_norm": None}, "expected a finite gradient norm"),
     ("a negative norm", 1, lambda s, r: {"gradient_norm": -1.0}, "expected a finite gradient norm"),
-    ("a root too early", 1, lambda s, r: s.committed("ann", 1), "expected a state root after every 2 steps"),
+    ("a root too early", 1, lambda s, r: s.committed(at(s, 1), 1), "expected a state root after every 2 steps"),
     ("an early step", 1, lambda s, r: {"replica_steps": 2}, "expected the replica's step 1, found 2; count each once"),
     ("a loss of a middle stage", 1, first_work(loss=1.0), "expected a finite loss from the last stage and none from"),
     ("no loss of the last stage", 2, first_work(loss=None), "expected a finite loss from the last stage"),

@@ -1,5 +1,7 @@
 """The invariant `stages_equal_the_model`, and what a stage keeps and forgets."""
 
+from functools import cache
+
 import msgspec
 import pytest
 import torch
@@ -51,11 +53,15 @@ def in_bfloat16(run: RunConfig) -> RunConfig:
     return msgspec.structs.replace(run, train=msgspec.structs.replace(run.train, dtype="bfloat16"))
 
 
+@cache
 def train_whole(
-    model: transformers.PreTrainedModel, microbatches: list[tuple[Tensor, Tensor]], *, bfloat16: bool = False
+    architecture: str, tied: bool, attention: str, *, microbatches: int, bfloat16: bool = False
 ) -> tuple[float, dict[str, Tensor]]:
-    """The same by transformers alone: all microbatches as one batch."""
-    tokens, labels = (torch.cat(part) for part in zip(*microbatches, strict=True))
+    """The same by transformers alone: all microbatches as one batch. It is one for all cuts."""
+    run = tiny_run(tiny_model(architecture, tie_word_embeddings=tied), attention=attention)
+    model: transformers.PreTrainedModel = whole_model(run, tied=tied)
+    assert model.config._attn_implementation == attention
+    tokens, labels = (torch.cat(part) for part in zip(*tiny_microbatches(microbatches), strict=True))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
         loss = model(
             input_ids=tokens, labels=labels, shift_labels=labels, num_items_in_batch=labels.numel(), use_cache=False
@@ -77,11 +83,8 @@ def with_tied_gradients(gradients: dict[str, Tensor], whole: dict[str, Tensor]) 
 def test_stages_equal_the_model(architecture: str, tied: bool, attention: str, stages: int) -> None:
     """Loss and every gradient, bit for bit, for one microbatch in float32 on the CPU."""
     run = tiny_run(tiny_model(architecture, tie_word_embeddings=tied), stages=stages, attention=attention)
-    microbatches = tiny_microbatches(1)
-    model = whole_model(run, tied=tied)
-    assert model.config._attn_implementation == attention
-    expected_loss, expected = train_whole(model, microbatches)
-    loss, gradients = train_in_stages(run, microbatches)
+    expected_loss, expected = train_whole(architecture, tied, attention, microbatches=1)
+    loss, gradients = train_in_stages(run, tiny_microbatches(1))
     assert torch.tensor(loss, dtype=torch.float32) == torch.tensor(expected_loss, dtype=torch.float32)
     gradients = with_tied_gradients(gradients, expected)
     assert gradients.keys() == expected.keys()
@@ -95,9 +98,8 @@ def test_stages_equal_the_model_over_many_microbatches(
 ) -> None:
     """Accumulated over 4 microbatches: no gradient differs from the whole batch's by more than 1e-5."""
     run = tiny_run(tiny_model(architecture, tie_word_embeddings=tied), stages=stages, attention=attention)
-    microbatches = tiny_microbatches(4)
-    expected_loss, expected = train_whole(whole_model(run, tied=tied), microbatches)
-    loss, gradients = train_in_stages(run, microbatches)
+    expected_loss, expected = train_whole(architecture, tied, attention, microbatches=4)
+    loss, gradients = train_in_stages(run, tiny_microbatches(4))
     assert loss == pytest.approx(expected_loss, abs=1e-5)
     gradients = with_tied_gradients(gradients, expected)
     assert gradients.keys() == expected.keys()
@@ -109,9 +111,8 @@ def test_stages_equal_the_model_over_many_microbatches(
 def test_stages_equal_the_model_in_bfloat16(architecture: str, tied: bool, attention: str, stages: int) -> None:
     """The stream between two blocks is float32 and the rest is rounded alike, so here too bit for bit."""
     run = in_bfloat16(tiny_run(tiny_model(architecture, tie_word_embeddings=tied), stages=stages, attention=attention))
-    microbatches = tiny_microbatches(1)
-    expected_loss, expected = train_whole(whole_model(run, tied=tied), microbatches, bfloat16=True)
-    loss, gradients = train_in_stages(run, microbatches)
+    expected_loss, expected = train_whole(architecture, tied, attention, microbatches=1, bfloat16=True)
+    loss, gradients = train_in_stages(run, tiny_microbatches(1))
     assert torch.tensor(loss, dtype=torch.float32) == torch.tensor(expected_loss, dtype=torch.float32)
     gradients = with_tied_gradients(gradients, expected)
     assert [name for name in expected if not torch.equal(gradients[name], expected[name])] == []
