@@ -172,7 +172,7 @@ class DevSubnet:
         self.open.clear()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def dev_people(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
     """Wallets on disk, by what they are for."""
     from template.sdk import create_wallet
@@ -185,7 +185,7 @@ def dev_people(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[objec
     }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def make_genesis(dev_people: dict[str, list[object]]) -> Callable[..., object]:
     """The genesis of that subnet, with any field changed."""
     from template.devchain.genesis import Genesis, GenesisValidator
@@ -215,9 +215,10 @@ def make_genesis(dev_people: dict[str, list[object]]) -> Callable[..., object]:
     return make
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def dev_chain(make_genesis: Callable[..., object]) -> Iterator[ChainThread]:
-    """One dev chain for all contract tests; each takes people whom no other test has touched."""
+    """One dev chain for all tests of a file; each takes people whom no other test has touched. It ends with the file:
+    its thread must not be there where another test limits files, or watches what is random."""
     thread = ChainThread(make_genesis())
     yield thread
     thread.stop()

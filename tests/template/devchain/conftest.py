@@ -74,19 +74,19 @@ class RunningChain:
         self._thread.join(20)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def genesis_for() -> Callable[..., Genesis]:
     """A genesis for tests, with any field changed."""
     return _genesis
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def start_chain() -> Callable[..., RunningChain]:
     """Start a chain as a context manager."""
     return RunningChain
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def sdk_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home of its own for the SDK's caches and wallets."""
     home = tmp_path_factory.mktemp("home")
@@ -100,14 +100,14 @@ def sdk_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield home
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def chain(sdk_home: Path, start_chain: Callable[..., RunningChain]) -> Iterator[RunningChain]:
     """One chain for all tests of the session; tests use keys of their own."""
     with start_chain(_genesis()) as running:
         yield running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def connect(sdk_home: Path) -> Callable[[str], contextlib.AbstractContextManager[Any]]:
     """A blocking SDK client as a context manager; it also closes the event loop that the SDK leaves open."""
 
@@ -125,7 +125,7 @@ def connect(sdk_home: Path) -> Callable[[str], contextlib.AbstractContextManager
     return client
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def rpc() -> Callable[..., Any]:
     """One JSON-RPC request on a connection of its own; gives the whole answer."""
 
