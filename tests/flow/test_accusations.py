@@ -147,7 +147,9 @@ async def test_a_validator_that_accuses_honest_work_is_never_upheld_and_stands_o
     run = small_run(steps=18)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2, stakes_rao=ALL_DRAW) as net:
         await run_to_the_end(net, third=Accuser)
-        await net.until(lambda: bool(said(net, NAMES[2])) and settled(net, *NAMES[:2]))
+        await net.until(
+            lambda: {each.outcome for each in accusations(net.state)} == {"false"} and settled(net, *NAMES[:2])
+        )
         accused = accusations(net.state)
         assert {each.validator for each in accused} == {hotkey(NAMES[2])}
         assert {each.outcome for each in accused} == {"false"}
