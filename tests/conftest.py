@@ -7,9 +7,12 @@ imported here: tests of the parts that work without it stay without it.
 import atexit
 import gc
 import os
+import re
 import shutil
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +68,25 @@ def _one_thread_and_one_seed() -> None:
     if torch is not None:
         torch.set_num_threads(1)
         torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_thread_outlives_its_file() -> Iterator[None]:
+    """Test files share processes. What one leaves running, a client that looks for its chain for example, disturbs
+    another: hypothesis refuses examples during whose making the process's random numbers moved."""
+    before = set(threading.enumerate())
+    yield
+    ends = time.monotonic() + 10
+    for each in _left(before):
+        each.join(max(0.0, ends - time.monotonic()))
+    assert not _left(before), f"expected no thread left by this file, found {_left(before)}; end what was started"
+
+
+def _left(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Threads that were not there before and do something: not an executor's, which wait for work until it is garbage,
+    nor tqdm's, which looks after its bars for the life of a process."""
+    new = [each for each in threading.enumerate() if each not in before]
+    return [each for each in new if not re.fullmatch(r"tqdm_monitor|\w+_\d+", each.name)]
 
 
 @pytest.fixture

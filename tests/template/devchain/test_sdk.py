@@ -5,6 +5,7 @@ from typing import Any
 
 import bittensor as bt
 import pytest
+from bittensor._subtensor import _shared_clients
 from bittensor.sp_core import Keypair
 
 pytestmark = pytest.mark.usefixtures("sdk_home")
@@ -197,7 +198,13 @@ def test_weights_are_set_in_one_call(sub: Any, chain: Any) -> None:
     """The SDK's own shortcut, over a connection of its own: what `sub` knows of this hotkey's nonce is old then."""
     validator = Wallet("validator1")
     sub.wait_for_block(sub.block + 4, timeout=10)
-    assert bt.set_weights(1, {0: 1.0, 2: 3.0}, wallet=validator, network=chain.url).success
+    try:
+        assert bt.set_weights(1, {0: 1.0, 2: 3.0}, wallet=validator, network=chain.url).success
+    finally:
+        loops = [client._loop_thread._loop for client in _shared_clients.values()]
+        bt.close_shared_clients()  # or it looks for the chain as long as the process lives
+        for loop in loops:
+            loop.close()
     assert sub.weights.weights(1)[2] == pytest.approx({0: 0.25, 2: 0.75}, abs=1e-4)
 
 
