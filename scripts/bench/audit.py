@@ -4,15 +4,17 @@
     scripts/bench/audit.py            # about 20 minutes alone on two cores, leaves docs/benchmarks/audit.json and
                                       # its table in docs/audit.md
     scripts/bench/audit.py --quick    # fewer of everything
+    scripts/bench/audit.py --parts DIR    # keeps each part in DIR as it is measured, and takes those that are there
 
-Costs are measured first, while nothing else runs here; then one thread drives the workers that count honest float32
-segments, while this process catches cheats and after that counts those of bfloat16. Owns the list of figures.
+Costs are measured first, while nothing else runs here; then one thread drives the workers that count honest segments,
+while this process catches cheats and looks for the smallest deviations. Owns the list of figures.
 """
 
 import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +43,7 @@ from scripts.bench.audit_counts import (  # noqa: E402
     least_caught,
     smallest_caught,
 )  # fmt: skip
-from scripts.bench.report import Figure, options, report  # noqa: E402
+from scripts.bench.report import Figure, Parts, options, report  # noqa: E402
 from subnet.audit.tolerance import upper_bound  # noqa: E402
 from subnet.edges.conditions import Condition, conditions  # noqa: E402
 from subnet.edges.presets import RunOptions, build_run  # noqa: E402
@@ -56,7 +58,7 @@ from subnet.sim.figures import (  # noqa: E402
 )  # fmt: skip
 
 RATE_FRAC, CHEATED_FRAC = 0.05, 0.2
-HONEST_SETTINGS = {("float32", "adamw"): 80, ("float32", "muon"): 40, ("bfloat16", "adamw"): 60}
+HONEST_SETTINGS = dict(zip(CLASSES, (150, 80, 120, 90), strict=True))
 QUICK_SETTINGS = 1
 MUST_SEGMENTS = 10_000
 FOLLOWED_ROUNDS, QUICK_ROUNDS = 4, 1  # of each cheat, two segments in each
@@ -138,24 +140,23 @@ def honest_figures(found: dict[Class, Honest], *, quick: bool) -> list[Figure]:
     for run_class, honest in found.items():
         figures.append(
             Figure(
-                name=f"honest_flagged_{'_'.join(run_class)}", value=honest.flagged, unit="audits", must="0",
-                holds=honest.flagged == 0, how=f"{honest.audits} audits of {honest.segments} segments of small random "
-                f"runs, {LABEL[run_class]}, other seeds than the calibration's; 95 % upper bound {honest.upper:.2e}",
+                name=f"honest_flagged_{'_'.join(run_class)}", value=honest.flagged, unit="segments", must="0",
+                holds=honest.flagged == 0, how=f"{honest.segments} segments of small random runs, "
+                f"{LABEL[run_class]}, other seeds than the calibration's; 95 % upper bound {honest.upper:.2e}",
             )
         )  # fmt: skip
-    flagged, audits = (sum(getattr(each, part) for each in found.values()) for part in ("flagged", "audits"))
-    enough = None if quick else audits >= MUST_SEGMENTS
+    flagged, segments = (sum(getattr(each, part) for each in found.values()) for part in ("flagged", "segments"))
     return [
         *figures,
         Figure(
-            name="honest_audits", value=audits, unit="audits", must=f"at least {MUST_SEGMENTS:,}", holds=enough,
-            how=f"of {sum(each.segments for each in found.values())} segments, each by some validators under their own "
-            "conditions; all classes, first, middle, last and only stages, pairs of "
-            f"{len(among(quick=quick))} conditions: threads, instruction sets, attention kernels, recompute, "
-            "microbatches in parts",
+            name="honest_segments", value=segments, unit="segments", must=f"at least {MUST_SEGMENTS:,}",
+            holds=None if quick else segments >= MUST_SEGMENTS,
+            how="each computed under one condition and audited under another; all classes, first, middle, last and "
+            f"only stages, pairs of {len(among(quick=quick))} conditions: threads, instruction sets, attention "
+            "kernels, recompute, microbatches in parts",
         ),
         Figure(
-            name="honest_flagged_upper_bound", value=upper_bound(flagged, audits), unit="of honest audits",
+            name="honest_flagged_upper_bound", value=upper_bound(flagged, segments), unit="of honest segments",
             must="stated", holds=None, how="one-sided 95 %, Clopper and Pearson, over all classes",
         ),
     ]  # fmt: skip
@@ -181,18 +182,24 @@ def cheat_figures(run_class: Class, caught: list[Caught]) -> list[Figure]:
     return figures
 
 
-def deviation_figures(run_class: Class, honest: Honest, *, quick: bool) -> list[Figure]:
+def smallest_deviations(run_class: Class, *, quick: bool) -> dict[str, float]:
+    """By kind of comparison, the smallest deviation that 99 % of audits catch."""
+    rounds = QUICK_ROUNDS if quick else PLANTED_ROUNDS
+    return {kind: smallest_caught(run_class, kind, rounds=rounds) for kind in KINDS}
+
+
+def deviation_figures(run_class: Class, honest: Honest, smallest: dict[str, float], *, quick: bool) -> list[Figure]:
     """How sharp each comparison is."""
     must, figures = run_class[1] == "adamw", []
-    judged, rounds = must and not quick, 1 if quick else PLANTED_ROUNDS  # few segments have no 99.9th percentile
-    for kind in KINDS:
-        smallest, usual = smallest_caught(run_class, kind, rounds=rounds), honest.q999(kind)
-        ratio = smallest / usual if usual else float("inf")
+    for kind, caught in smallest.items():
+        usual = honest.q999(kind)
+        ratio = caught / usual if usual else float("inf")
         figures.append(
             Figure(
                 name=f"smallest_{kind}_{'_'.join(run_class)}", value=round(ratio, 3), unit="of the honest q99.9",
-                must="at most 3" if must else "stated", holds=ratio <= 3 if judged else None,
-                how=f"a deviation of {smallest:.2e} is caught in 99 % of audits, honest 99.9th percentile {usual:.2e}",
+                must="at most 3" if must else "stated",
+                holds=ratio <= 3 if must and not quick else None,  # few segments have no 99.9th percentile
+                how=f"a deviation of {caught:.2e} is caught in 99 % of audits, honest 99.9th percentile {usual:.2e}",
             )
         )  # fmt: skip
     return figures
@@ -240,31 +247,50 @@ def odds(caught: list[Caught], cost: float, *, quick: bool) -> list[Figure]:
     ]  # fmt: skip
 
 
-def main() -> int:
-    chosen = options(__doc__ or "")
-    quick = chosen.quick
-    torch.set_num_threads(1)
-    figures, cost = costs(quick=quick)
-    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # of the workers: threads that wait must not take the core from others
-    counts = dict.fromkeys(CLASSES, QUICK_SETTINGS) if quick else HONEST_SETTINGS
-    settings = {run_class: honest_settings(run_class, counts[run_class]) for run_class in CLASSES}
-    apart = CLASSES if quick else CLASSES[:2]  # the classes that the other thread counts
-    rounds = QUICK_ROUNDS if quick else FOLLOWED_ROUNDS
-    with ThreadPoolExecutor(1) as pool:
-        single = [setting for run_class in apart for setting in settings[run_class]]
-        counting = pool.submit(count_honest, single, among(quick=quick))
-        caught = {CLASSES[0]: catch(CLASSES[0], rounds=rounds, stages=(LAST,) if quick else EVERYWHERE)}
-        for run_class in CLASSES[1:]:
-            stages, cases = ((MIDDLE,), CASES[: len(POISONS)]) if quick else (EVERYWHERE, CASES)
-            caught[run_class] = catch(run_class, rounds=rounds, stages=stages, cases=cases)
-        here = {} if quick else count_honest(settings[CLASSES[2]], among(quick=quick))
-        found = counting.result() | here
-    figures += honest_figures(found, quick=quick)
+def counted(parts: Parts, *, quick: bool) -> dict[Class, Honest]:
+    """Honest segments, each class a part."""
+    found = {}
     for run_class in CLASSES:
-        figures += cheat_figures(run_class, caught[run_class])
-        if not quick or run_class[1] == "adamw":
-            figures += deviation_figures(run_class, found[run_class], quick=quick)
-    figures += odds(caught[CLASSES[0]], cost, quick=quick)
+        settings = honest_settings(run_class, QUICK_SETTINGS if quick else HONEST_SETTINGS[run_class])
+        measure = partial(count_honest, run_class, settings, among(quick=quick))
+        found |= {run_class: parts.part("_".join(("honest", *run_class)), Honest, measure)}
+    return found
+
+
+def cheated(parts: Parts, *, quick: bool) -> dict[Class, tuple[list[Caught], dict[str, float]]]:
+    """Cheats and the smallest deviations, each class two parts."""
+    found = {}
+    for run_class in CLASSES:
+        usual = run_class == CLASSES[0]
+        stages = EVERYWHERE if not quick else (LAST,) if usual else (MIDDLE,)
+        cases = CASES if usual or not quick else CASES[: len(POISONS)]
+        rounds = QUICK_ROUNDS if quick else FOLLOWED_ROUNDS
+        caught = parts.part(
+            "_".join(("caught", *run_class)),
+            list[Caught],
+            partial(catch, run_class, rounds=rounds, stages=stages, cases=cases),
+        )
+        sharp = not quick or run_class[1] == "adamw"
+        measure = partial(smallest_deviations, run_class, quick=quick) if sharp else dict
+        found[run_class] = caught, parts.part("_".join(("smallest", *run_class)), dict[str, float], measure)
+    return found
+
+
+def main() -> int:
+    chosen = options(__doc__ or "", parts=True)
+    quick, parts = chosen.quick, Parts(chosen.parts, quick=chosen.quick)
+    torch.set_num_threads(1)
+    figures, cost = parts.part("costs", tuple[list[Figure], float], partial(costs, quick=quick))
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # of the workers: threads that wait must not take the core from others
+    with ThreadPoolExecutor(1) as pool:
+        counting = pool.submit(counted, parts, quick=quick)
+        found = cheated(parts, quick=quick)
+        honest = counting.result()
+    figures += honest_figures(honest, quick=quick)
+    for run_class, (caught, smallest) in found.items():
+        figures += cheat_figures(run_class, caught)
+        figures += deviation_figures(run_class, honest[run_class], smallest, quick=quick)
+    figures += odds(found[CLASSES[0]][0], cost, quick=quick)
     code = report("audit", figures, quick=quick, folder=chosen.out)
     if chosen.out / "audit.json" == calibration_page.FIGURES:
         calibration_page.main()

@@ -11,14 +11,17 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "docs" / "benchmarks"
 MEASURED_CODE = ("template", "subnet", "neurons", "scripts")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +37,40 @@ class Figure:
     how: str
 
 
-def options(about: str) -> argparse.Namespace:
-    """The command line of every benchmark."""
+class Parts:
+    """Measured parts of a benchmark that takes long, each in a file of its own as soon as it is there, so that a run
+    that was cut off goes on. Parts of another commit, or of a quick run for a whole one, are refused."""
+
+    def __init__(self, folder: Path | None, *, quick: bool) -> None:
+        self._folder, self._of = folder, [commit(), quick]
+
+    def part(self, name: str, kind: type[T], measure: Callable[[], T]) -> T:
+        """The part as it lies there; measured, and put there, when it does not. Raises SystemExit."""
+        if self._folder is None:
+            return measure()
+        path = self._folder / f"{name}.json"
+        if not path.exists():
+            made = measure()
+            self._folder.mkdir(parents=True, exist_ok=True)
+            content = msgspec.json.encode({"of": self._of, "part": made})
+            path.with_suffix(".new").write_bytes(content)
+            path.with_suffix(".new").rename(path)
+            return made
+        found = msgspec.json.decode(path.read_bytes())
+        if found["of"] != self._of:
+            sys.exit(
+                f"expected a part of {self._of} (commit, quick), found {found['of']} in {path}; name another folder"
+            )
+        return msgspec.convert(found["part"], kind)
+
+
+def options(about: str, *, parts: bool = False) -> argparse.Namespace:
+    """The command line of every benchmark; parts: of one that can go on where it was cut off."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="take under two minutes; the file says so")
     parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR", help="where NAME.json goes")
+    if parts:
+        parser.add_argument("--parts", type=Path, metavar="DIR", help="keep each part here, and take those that are")
     return parser.parse_args()
 
 

@@ -3,11 +3,13 @@
 A class is what a run pins: compute dtype, inner optimizer, wire codec. For each class and kind of comparison a
 calibration keeps how the largest distance of an honest segment spreads, and the tolerance that the rule gives:
 
-    tolerance = factor x the largest distance seen, which counts as 2^-24 at least (float32 keeps no more)
+    tolerance = factor x what honest work exceeds once in a thousand segments,
+    and not less than margin x the largest distance seen, nor than 2^-24 (float32 keeps no more)
 
-The factor is 2, the middle between two bounds. Below 1 honest work that was measured would fail; above 3 a deviation
-could pass that is three times as large as what honest work shows once in a thousand segments. Whoever reads a
-calibration checks that its tolerances follow from its own numbers.
+The factor is 2.5: above 3 a deviation could pass that is three times as large as that quantile, and a quantile is known
+to some tenths only. The margin is 1.25: below 1 honest work that was measured would fail. A quantile's multiple is
+steadier than a maximum's: the largest of many segments grows with their number. Whoever reads a calibration checks that
+its tolerances follow from its own numbers.
 Knows nothing of how segments were computed, nor of files.
 """
 
@@ -20,10 +22,14 @@ import numpy as np
 from subnet.config import CODECS, DTYPES, OPTIMIZERS
 from subnet.errors import ConfigError
 
-VERSION = 1
+VERSION = 2
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
-FACTOR = 2.0
-RULE = "tolerance = factor x the largest distance of an honest segment over all pairs of conditions, at least 2^-24"
+FACTOR = 2.5
+MARGIN = 1.25
+RULE = (
+    f"tolerance = {FACTOR} x the 99.9th percentile of the largest distances of honest segments over all pairs of "
+    f"conditions, at least {MARGIN} x the largest, at least 2^-24"
+)
 EVERYWHERE = "norm"  # every segment has one
 LEAST = 2.0**-24
 DIGITS = 3  # significant ones that a number is kept with; a tolerance is rounded up
@@ -45,7 +51,6 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     q50: float
     q99: float
     q999: float
-    factor: float
     tolerance: float
 
 
@@ -64,9 +69,9 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.version != VERSION:
             raise ConfigError(f"expected a calibration of version {VERSION}, found {self.version}; calibrate again")
         for spread in self.spreads:
-            if not math.isclose(spread.tolerance, tolerance(spread.max, spread.factor), rel_tol=1e-9):
+            if not math.isclose(spread.tolerance, tolerance(spread.q999, spread.max), rel_tol=1e-9):
                 raise ConfigError(
-                    f"expected the tolerance {tolerance(spread.max, spread.factor)} of {spread.kind} from its own "
+                    f"expected the tolerance {tolerance(spread.q999, spread.max)} of {spread.kind} from its own "
                     f"numbers, found {spread.tolerance}; calibrate again instead of editing the file"
                 )
 
@@ -81,14 +86,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return sum(spread.settings for spread in self.spreads if spread.kind == EVERYWHERE)
 
 
-def tolerance(largest: float, factor: float) -> float:
-    """The tolerance for what honest work showed at most, rounded up to DIGITS digits."""
-    if not (0 <= largest < math.inf and factor >= 1):
-        raise ConfigError(
-            f"expected a finite largest distance and a factor of at least 1, found {largest} and {factor}; "
-            "calibrate again"
-        )
-    return _rounded_up(factor * max(largest, LEAST))
+def tolerance(q999: float, largest: float) -> float:
+    """The tolerance for what honest work showed, rounded up to DIGITS digits. Raises ConfigError when it is no number.
+
+    q999: what once in a thousand segments is exceeded.
+    """
+    if not (0 <= q999 < math.inf and 0 <= largest < math.inf):
+        raise ConfigError(f"expected finite distances of honest work, found {q999} and {largest}; calibrate again")
+    return _rounded_up(max(FACTOR * q999, MARGIN * largest, LEAST))
 
 
 def _rounded_up(value: float) -> float:
@@ -113,8 +118,7 @@ def spread_of(values: Sequence[float], run_class: Class, kind: str, *, settings:
         q50=q50,
         q99=q99,
         q999=q999,
-        factor=FACTOR,
-        tolerance=tolerance(largest, FACTOR),
+        tolerance=tolerance(q999, largest),
     )
 
 

@@ -25,7 +25,7 @@ from subnet.edges.small_runs import drawn_settings, setting_of
 from subnet.edges.tolerances import calibration_bytes, read_calibration
 from subnet.errors import ConfigError
 
-SETTINGS = 30  # of each class
+SETTINGS = 60  # of each class
 QUICK_SETTINGS = 2
 MODEL_SEEDS = 4
 SEED = 20_260_101

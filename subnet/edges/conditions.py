@@ -213,7 +213,7 @@ def honest_segments(
     among: Sequence[Condition],
     *,
     seed: int,
-    auditors: int = 6,
+    auditors: int = 4,
     corpus: Corpus | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[HonestSegment]:

@@ -27,7 +27,7 @@ from subnet.config import (
 from subnet.data.pack import Corpus, Split
 from subnet.edges.data import BYTE_VOCABULARY, measure_corpus
 from subnet.edges.tolerances import PACKAGED, read_calibration
-from subnet.errors import CorpusError, ModelError
+from subnet.errors import ConfigError, CorpusError, ModelError
 
 ARCHITECTURE_OF_TYPE = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 DRAW_EVERY_BLOCKS = 4
@@ -224,8 +224,14 @@ def _lanes(options: RunOptions) -> LaneConfig:
     return LaneConfig(deadline_s=20.0, codec=options.codec, norm_band_low=1e-8, norm_band_high=1e4)
 
 
-def _audit(options: RunOptions) -> AuditConfig:
-    """Tolerances are the calibration's of the run's class; none is chosen here."""
+def _audit(options: RunOptions, model: ModelConfig) -> AuditConfig:
+    """Tolerances are the calibration's of the run's class; none is chosen here. Raises ConfigError for a model that the
+    packaged one does not hold for."""
+    if options.tolerances is None and model.values.get("attention_bias"):
+        raise ConfigError(
+            "expected no attention_bias in a run with the packaged tolerances, found one; measure your own with "
+            "`strata calibrate --model MODEL --out FILE` and give --tolerances FILE"
+        )
     calibration = read_calibration(options.tolerances or PACKAGED)
     within = tolerances(calibration, dtype=options.dtype, optimizer=options.optimizer, codec=options.codec)
     return AuditConfig(
@@ -276,7 +282,7 @@ def build_run(options: RunOptions) -> RunConfig:
         train=train,
         outer=OuterConfig(lr=0.7, momentum=0.9),
         lanes=lanes,
-        audit=_audit(options),
+        audit=_audit(options, model),
         pay=pay,
         allow_same_identity=options.allow_same_identity,
     )

@@ -3,7 +3,9 @@
 A tolerance has to hold for runs that nobody calibrated, so the runs that it is made from should differ in everything
 that a run may choose within its class: width, depth and cut, biases and tied tensors, sequences and microbatches,
 learning rate, betas, decay, segment length, and how long the training has gone on. Each is small enough that a segment
-takes milliseconds. Knows nothing of how they are computed.
+takes a tenth of a second. None has biases of keys: their gradients cancel (a bias of all keys moves attention by what
+their positions do only), so that honest movements of these few values differ ten times as far as anything else does.
+Knows nothing of how they are computed.
 """
 
 from typing import Any
@@ -59,14 +61,14 @@ def _setting(chance: np.random.Generator, *, dtype: str, optimizer: str, codec: 
             name="calibration",
             seed=int(chance.integers(1 << 30)),
             stages=stages,
-            model=_model(chance, blocks=stages * _one(chance, 1, 1, 1, 2), attention_bias=dtype == "float32"),
+            model=_model(chance, blocks=stages * _one(chance, 1, 1, 1, 2)),
             data=DataConfig(
                 source="stdlib",
                 location="",
                 revision="",
                 tokenizer="bytes",
                 corpus_digest="",
-                sequence_tokens=_one(chance, 8, 16, 32, 64, 128),
+                sequence_tokens=_one(chance, 16, 32, 64),
                 heldout_every=20,
                 heldout_microbatches=1,
             ),
@@ -104,7 +106,7 @@ def _setting(chance: np.random.Generator, *, dtype: str, optimizer: str, codec: 
 def _train(chance: np.random.Generator, *, dtype: str, optimizer: str, rounds: int) -> TrainConfig:
     segment_steps = _one(chance, 1, 2, 4)
     return TrainConfig(
-        microbatch_sequences=_one(chance, 1, 2, 3),
+        microbatch_sequences=_one(chance, 2, 3),
         microbatches_per_step=_one(chance, 1, 2),
         steps_per_round=2 * segment_steps,
         segment_steps=segment_steps,
@@ -122,13 +124,13 @@ def _train(chance: np.random.Generator, *, dtype: str, optimizer: str, rounds: i
     )
 
 
-def _model(chance: np.random.Generator, *, blocks: int, attention_bias: bool) -> ModelConfig:
-    heads = _one(chance, 1, 2, 4, 8)
+def _model(chance: np.random.Generator, *, blocks: int) -> ModelConfig:
+    heads = _one(chance, 2, 4, 4, 8)
     head_dim = _one(chance, 8, 16)
     llama = bool(chance.integers(2))
     settings: dict[str, Any] = {
         "architectures": ["LlamaForCausalLM" if llama else "Qwen3ForCausalLM"],
-        "attention_bias": bool(chance.integers(2)) and attention_bias,
+        "attention_bias": False,
         "attention_dropout": 0.0,
         "bos_token_id": None,
         "eos_token_id": None,

@@ -42,12 +42,12 @@ def test_muon_is_measured_and_not_judged():
 
 
 def test_one_flagged_honest_segment_fails_and_too_few_do_not_hold():
-    found = {CLASSES[0]: Honest(audits=9_999, segments=2_500, flagged=1), CLASSES[1]: Honest(audits=1, segments=1)}
+    found = {CLASSES[0]: Honest(segments=9_999, flagged=1), CLASSES[1]: Honest(segments=1)}
     holds = {figure.name: figure.holds for figure in honest_figures(found, quick=False)}
     assert (holds["honest_flagged_float32_adamw"], holds["honest_flagged_float32_muon"]) == (False, True)
-    assert holds["honest_audits"] is True
+    assert holds["honest_segments"] is True
     del found[CLASSES[1]]
-    assert {figure.name: figure.holds for figure in honest_figures(found, quick=False)}["honest_audits"] is False
+    assert {figure.name: figure.holds for figure in honest_figures(found, quick=False)}["honest_segments"] is False
 
 
 def test_what_is_fetched_is_counted_beyond_a_start_state_and_a_quarter_of_an_end_state():

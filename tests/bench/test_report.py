@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.bench.report import Figure, commit, document, machine, report, table
+from scripts.bench.report import Figure, Parts, commit, document, machine, report, table
 
 TYPES: dict[str, Any] = {
     "object": dict,
@@ -109,3 +109,17 @@ def test_the_table_says_what_holds_in_words():
 def test_commit_and_machine_say_something_of_this_place():
     assert len(commit()) >= len("unknown")
     assert "cores" in machine() and "Python 3." in machine()
+
+
+def test_a_part_that_is_there_is_not_measured_again(tmp_path: Path):
+    folder = tmp_path / "parts"
+    assert Parts(folder, quick=False).part("few", list[Figure], lambda: [HOLDS]) == [HOLDS]
+    assert Parts(folder, quick=False).part("few", list[Figure], lambda: [FAILS]) == [HOLDS]
+    assert Parts(folder, quick=False).part("others", list[Figure], lambda: [FAILS]) == [FAILS]
+    assert Parts(None, quick=False).part("few", list[Figure], lambda: [FAILS]) == [FAILS]
+
+
+def test_a_part_of_a_quick_run_is_refused_for_a_whole_one(tmp_path: Path):
+    Parts(tmp_path, quick=True).part("few", int, lambda: 1)
+    with pytest.raises(SystemExit, match="expected a part of .*False.*, found .*True.* in .*few.json; name another"):
+        Parts(tmp_path, quick=False).part("few", int, lambda: 2)

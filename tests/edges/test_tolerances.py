@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from subnet.audit.tolerance import FACTOR, KINDS, classes, tolerance, tolerances
-from subnet.edges.presets import RunOptions, build_run
+from subnet.audit.tolerance import KINDS, classes, tolerance, tolerances
+from subnet.edges.presets import PRESETS, RunOptions, build_run
 from subnet.edges.tolerances import PACKAGED, calibration_bytes, read_calibration
 from subnet.errors import ConfigError
 
@@ -27,9 +27,8 @@ def test_the_packaged_tolerances_follow_their_rule_from_many_segments():
     assert packaged.versions
     assert len(packaged.conditions) >= 10
     for spread in packaged.spreads:
-        assert spread.factor == FACTOR
-        assert spread.tolerance == pytest.approx(tolerance(spread.max, FACTOR))
-        assert spread.count >= 100
+        assert spread.tolerance == pytest.approx(tolerance(spread.q999, spread.max))
+        assert spread.count >= 300
 
 
 def test_the_packaged_tolerances_notice_a_small_deviation_with_adamw():
@@ -46,11 +45,20 @@ def test_the_file_lies_in_the_package():
 def test_a_run_may_use_a_calibration_of_its_own(tmp_path: Path):
     data = msgspec.to_builtins(read_calibration())
     for spread in data["spreads"]:
-        spread["max"], spread["tolerance"] = 1e-3, tolerance(1e-3, FACTOR)
+        spread["q999"] = spread["max"] = 1e-3
+        spread["tolerance"] = tolerance(1e-3, 1e-3)
     path = tmp_path / "own.json"
     path.write_bytes(msgspec.json.encode(data))
     audit = build_run(RunOptions(model="nano", tolerances=path)).audit
-    assert {getattr(audit, f"tolerance_{kind}") for kind in KINDS} == {tolerance(1e-3, FACTOR)}
+    assert {getattr(audit, f"tolerance_{kind}") for kind in KINDS} == {tolerance(1e-3, 1e-3)}
+
+
+def test_a_model_with_biased_keys_needs_a_calibration_of_its_own(tmp_path: Path):
+    path = tmp_path / "config.json"
+    path.write_bytes(msgspec.json.encode(PRESETS["nano"] | {"attention_bias": True}))
+    with pytest.raises(ConfigError, match="expected no attention_bias in a run with the packaged tolerances"):
+        build_run(RunOptions(model=str(path)))
+    assert build_run(RunOptions(model=str(path), tolerances=PACKAGED)).model.values["attention_bias"]
 
 
 def test_what_is_no_calibration_is_refused_in_a_sentence(tmp_path: Path):
