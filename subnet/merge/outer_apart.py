@@ -39,7 +39,7 @@ def due(step: int, *, every: int, count: int) -> int | None:
     return next((place for place in range(count) if step > 0 and step % every == place * every // count), None)
 
 
-def gather(values: Flat, spans: Sequence[slice]) -> Flat:
+def gather(values: Flat, spans: Sequence[slice]) -> Float32[np.ndarray, " fragment"]:
     """The values in these spans, one after another."""
     return np.concatenate([values[span] for span in spans]) if spans else values[:0]
 
