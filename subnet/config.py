@@ -18,6 +18,9 @@ ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
 CODECS = ("none", "bf16")
 DTYPES = ("float32", "bfloat16")
 OPTIMIZERS = ("adamw", "muon")
+OUTER_STEPS = ("averaging", "diloco")
+OUTER_STEPS_APART = ("noloco", "streaming")  # known, but between rounds they leave replicas that differ
+REDUCTIONS = ("mean", "trimmed_mean", "centred_clipping")
 
 
 def _require(holds: bool, sentence: str) -> None:
@@ -123,13 +126,52 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         _require(self.lr > 0 and math.isfinite(self.lr), f"expected a positive lr, found {self.lr}; raise it")
 
 
+class ReduceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a stage's contributions become one. In every mode tokens are weights, and each contribution is first clipped
+    to the median norm."""
+
+    mode: str = "mean"  # or "trimmed_mean", or "centred_clipping"
+    trim_frac: float = 0.3  # of the weight, cut off at either end of each element; more than those who may lie
+    clip_iterations: int = 3  # of centred clipping
+
+    def __post_init__(self) -> None:
+        _require(
+            self.mode in REDUCTIONS,
+            f"expected a reduction of {', '.join(REDUCTIONS)}, found {self.mode!r}; choose one of these",
+        )
+        _require(
+            0 <= self.trim_frac < 0.5,
+            f"expected to trim at least 0 and less than half of the weight at either end, found {self.trim_frac}; "
+            "nothing would be left",
+        )
+        _require(
+            self.clip_iterations >= 1,
+            f"expected at least 1 iteration of centred clipping, found {self.clip_iterations}; raise it",
+        )
+
+
 class OuterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The outer step: Nesterov momentum on the mean pseudo-gradient (DiLoCo, arXiv 2311.08105)."""
+    """The outer step: Nesterov momentum on the reduced pseudo-gradient (DiLoCo, arXiv 2311.08105), or the average."""
 
     lr: float
     momentum: float
+    kind: str = "diloco"  # or "averaging": federated averaging, with lr 1 and momentum 0
 
     def __post_init__(self) -> None:
+        _require(
+            self.kind not in OUTER_STEPS_APART,
+            f"expected the outer step {' or '.join(OUTER_STEPS)} in a run, found {self.kind!r}; it leaves each replica "
+            "with parameters of its own between rounds, which no public state covers: simulate it, or choose another",
+        )
+        _require(
+            self.kind in OUTER_STEPS,
+            f"expected the outer step {' or '.join(OUTER_STEPS)}, found {self.kind!r}; choose one of these",
+        )
+        _require(
+            self.kind != "averaging" or (self.lr, self.momentum) == (1.0, 0.0),
+            f"expected outer lr 1 and momentum 0 for averaging, found {self.lr} and {self.momentum}; choose diloco to "
+            "have them count",
+        )
         _require(
             self.lr > 0 and 0 <= self.momentum < 1,
             f"expected outer lr > 0 and momentum in [0, 1), found {self.lr} and {self.momentum}; correct them",
@@ -214,6 +256,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     audit: AuditConfig
     pay: PayConfig
     allow_same_identity: bool  # only for tests and one-stage runs: one coldkey may face itself
+    reduce: ReduceConfig = ReduceConfig()
 
     def __post_init__(self) -> None:
         blocks = self.model.values.get("num_hidden_layers", 0)

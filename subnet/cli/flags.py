@@ -101,6 +101,17 @@ Dtype = Annotated[
 Optimizer = Annotated[
     str, typer.Option("--optimizer", envvar="STRATA_OPTIMIZER", help="The inner optimizer: adamw or muon.")
 ]
+Reduction = Annotated[
+    str,
+    typer.Option(
+        "--reduction",
+        envvar="STRATA_REDUCTION",
+        help="How a stage's contributions become one: mean, trimmed_mean or centred_clipping.",
+    ),
+]
+Outer = Annotated[
+    str, typer.Option("--outer", envvar="STRATA_OUTER", help="The outer step after a merge: diloco or averaging.")
+]
 Tolerances = Annotated[
     Path | None,
     typer.Option(

@@ -187,6 +187,8 @@ def orchestrator(
     ] = "stdlib",
     dtype: flags.Dtype = "float32",
     optimizer: flags.Optimizer = "adamw",
+    reduction: flags.Reduction = "mean",
+    outer: flags.Outer = "diloco",
     tolerances: flags.Tolerances = None,
     wait_for: Annotated[
         int | None,
@@ -221,7 +223,7 @@ def orchestrator(
         run = build_run(
             RunOptions(
                 stages=stages, rounds=rounds, steps=steps, model=model, data=data,
-                dtype=dtype, optimizer=optimizer, tolerances=tolerances,
+                dtype=dtype, optimizer=optimizer, reduction=reduction, outer=outer, tolerances=tolerances,
             )
         )  # fmt: skip
     spans(run)  # a model that cannot be cut is refused before anything is written

@@ -71,6 +71,8 @@ def up(
     seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
     dtype: flags.Dtype = "float32",
     optimizer: flags.Optimizer = "adamw",
+    reduction: flags.Reduction = "mean",
+    outer: flags.Outer = "diloco",
     tolerances: flags.Tolerances = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of the board.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the network running at the end, until Ctrl-C.")] = False,
@@ -80,7 +82,7 @@ def up(
     run = build_run(
         RunOptions(
             stages=stages, rounds=rounds, steps=steps, model=model, data=data, seed=seed,
-            dtype=dtype, optimizer=optimizer, tolerances=tolerances,
+            dtype=dtype, optimizer=optimizer, reduction=reduction, outer=outer, tolerances=tolerances,
         )
     )  # fmt: skip
     check_cut(run, model)

@@ -21,6 +21,7 @@ from subnet.config import (
     ModelConfig,
     OuterConfig,
     PayConfig,
+    ReduceConfig,
     RunConfig,
     TrainConfig,
 )
@@ -60,6 +61,8 @@ class RunOptions:
     allow_same_identity: bool = False
     dtype: str = "float32"  # of the matrix products: "float32" or "bfloat16"
     optimizer: str = "adamw"  # or "muon"
+    reduction: str = "mean"  # or "trimmed_mean", or "centred_clipping"
+    outer: str = "diloco"  # or "averaging"
     tolerances: Path | None = None  # a calibration; None: the package's
 
 
@@ -220,6 +223,12 @@ def _train(options: RunOptions) -> TrainConfig:
     )
 
 
+def _outer(kind: str) -> OuterConfig:
+    if kind == "averaging":
+        return OuterConfig(lr=1.0, momentum=0.0, kind=kind)
+    return OuterConfig(lr=0.7, momentum=0.9, kind=kind)
+
+
 def _lanes(options: RunOptions) -> LaneConfig:
     return LaneConfig(deadline_s=20.0, codec=options.codec, norm_band_low=1e-8, norm_band_high=1e4)
 
@@ -271,7 +280,8 @@ def build_run(options: RunOptions) -> RunConfig:
         stage_price_milli=(1000,) * options.stages,
         quarantine_rounds=1000,
     )
-    train, lanes = _train(options), _lanes(options)  # what cannot be chosen is refused before it is looked up
+    train, lanes, outer = _train(options), _lanes(options), _outer(options.outer)
+    reduce = ReduceConfig(mode=options.reduction)  # what cannot be chosen is refused before it is looked up
     return RunConfig(
         version=1,
         name=options.name,
@@ -280,9 +290,10 @@ def build_run(options: RunOptions) -> RunConfig:
         model=model,
         data=build_data(options, model),
         train=train,
-        outer=OuterConfig(lr=0.7, momentum=0.9),
+        outer=outer,
         lanes=lanes,
         audit=_audit(options, model),
         pay=pay,
         allow_same_identity=options.allow_same_identity,
+        reduce=reduce,
     )

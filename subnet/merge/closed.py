@@ -53,7 +53,7 @@ def close_set(offers: Iterable[Offer], *, last_position: int, readable: Set[str]
     """
     usable = [offer for offer in in_time(offers, last_position) if offer.digest in readable]
     chosen = sorted(usable, key=lambda offer: offer.digest)
-    factors = clip_factors([offer.norm for offer in chosen])
+    factors = clip_factors([offer.norm for offer in chosen], [offer.tokens for offer in chosen])
     return tuple(
         Share(hotkey=offer.hotkey, digest=offer.digest, tokens=offer.tokens, factor=factor)
         for offer, factor in zip(chosen, factors, strict=True)

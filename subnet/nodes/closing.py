@@ -4,8 +4,7 @@ Knows the miner that it belongs to, and nothing of lanes or of who may contribut
 """
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from subnet.canonical import digest
 from subnet.ledger.events import ClosedSet
 from subnet.merge.contribution import make_contribution, norm
 from subnet.nodes.clock import now_ms
-from subnet.nodes.merging import merge_stage, reduce_closed
+from subnet.nodes.merging import merge_stage
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import Merged
 
@@ -65,13 +64,10 @@ class Closing:
                 return
             await miner.load_public(closed.round)
 
-        def reduce(of: ClosedSet, contributions: Sequence[Any]) -> Any:
-            return miner.cheat.reduce(reduce_closed, of, contributions)
-
         async def fetch(name: str, size: int) -> bytes:
             return await miner.client.get(name, limit_bytes=size)
 
-        data = await merge_stage(miner.run, closed, custody.publics[closed.round], fetch=fetch, reduce=reduce)
+        data = await merge_stage(miner.run, closed, custody.publics[closed.round], fetch=fetch, way=miner.cheat.reduce)
         root = merkle_root(data)
         miner.retention.keep(closed.round + 1, root, data)
         merged = Merged(

@@ -9,20 +9,27 @@ from collections.abc import Awaitable, Callable, Sequence
 from subnet.config import RunConfig
 from subnet.ledger.events import ClosedSet
 from subnet.merge.contribution import contribution_bytes, read_contribution
-from subnet.merge.outer import outer_step
-from subnet.merge.reduce import reduce_stage
+from subnet.merge.outer import lately, outer_step
+from subnet.merge.robust import reduce_by
 from subnet.stage.layout import Flat, PublicState, StateLayout, public_to_bytes
 
 Reduce = Callable[[ClosedSet, Sequence[Flat]], Flat]
 
 
-def reduce_closed(closed: ClosedSet, contributions: Sequence[Flat]) -> Flat:
-    """The reduced pseudo-gradient of a closed set; contributions in its order."""
-    return reduce_stage(
-        contributions,
-        [entry.tokens for entry in closed.contributions],
-        [entry.factor for entry in closed.contributions],
-    )
+def reduce_of(run: RunConfig, public: PublicState) -> Reduce:
+    """How this run reduces a closed set's contributions, given in its order, in a round that starts from `public`."""
+
+    def reduce(closed: ClosedSet, contributions: Sequence[Flat]) -> Flat:
+        tokens = [entry.tokens for entry in closed.contributions]
+        factors = [entry.factor for entry in closed.contributions]
+        return reduce_by(run.reduce, contributions, tokens, factors, lately(public.outer_momentum, run.outer))
+
+    return reduce
+
+
+def as_it_is(reduce: Reduce, closed: ClosedSet, contributions: Sequence[Flat]) -> Flat:
+    """The honest way to reduce."""
+    return reduce(closed, contributions)
 
 
 async def merge_stage(
@@ -31,15 +38,18 @@ async def merge_stage(
     public: PublicState,
     *,
     fetch: Callable[[str, int], Awaitable[bytes]],
-    reduce: Reduce = reduce_closed,
+    way: Callable[[Reduce, ClosedSet, Sequence[Flat]], Flat] = as_it_is,
 ) -> bytes:
-    """The bytes of the stage's next public state. An empty closed set leaves it as it is."""
+    """The bytes of the stage's next public state. An empty closed set leaves it as it is.
+
+    fetch: the bytes of a digest, of a size that is known. way: what is made of the honest reduction, and its arguments.
+    """
     layout = StateLayout(run, closed.stage)
     if not closed.contributions:
         return public_to_bytes(layout, public)
     size = contribution_bytes(layout.num_parameters)
     parts = await asyncio.gather(*(fetch(entry.digest, size) for entry in closed.contributions))
     contributions = [read_contribution(part, layout.num_parameters) for part in parts]
-    gradient = reduce(closed, contributions)
+    gradient = way(reduce_of(run, public), closed, contributions)
     parameters, momentum = outer_step(public.parameters, public.outer_momentum, gradient, run.outer)
     return public_to_bytes(layout, PublicState(parameters=parameters, outer_momentum=momentum))

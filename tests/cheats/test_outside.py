@@ -17,7 +17,7 @@ from subnet.cheats.registry import make_cheat, parse_cheats
 from subnet.ledger.closed import DISSENT
 from subnet.ledger.events import ClosedSet, Contributed
 from subnet.merge.contribution import make_contribution
-from subnet.nodes.merging import merge_stage, reduce_closed
+from subnet.nodes.merging import merge_stage
 from subnet.sim.segment import VERIFIER, cheat_segment, judged, segment_corpus
 from subnet.stage.layout import PublicState, StateLayout
 from subnet.wire.merkle import merkle_root
@@ -96,9 +96,7 @@ async def merge_forfeits(cheat: Cheat) -> set[str]:
     async def fetch(name: str, size: int) -> bytes:
         return make_contribution(values[int(name)], np.zeros_like(values[0]))
 
-    data = await merge_stage(
-        RUN, closed, public, fetch=fetch, reduce=lambda of, parts: cheat.reduce(reduce_closed, of, parts)
-    )
+    data = await merge_stage(RUN, closed, public, fetch=fetch, way=cheat.reduce)
     right = await merge_stage(RUN, closed, public, fetch=fetch)
     sim = Simulation()
     sim.start("ann", "ben", "cem", "dov")

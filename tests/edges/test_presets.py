@@ -36,6 +36,7 @@ def test_the_default_run_has_two_stages_of_a_llama_on_standard_library_source():
 def test_the_same_options_are_the_same_run_and_any_other_option_another(texts: str):
     base = {"data": texts, "model": "nano"}
     changes = ({}, {"seed": 1}, {"stages": 3}, {"rounds": 7}, {"codec": "bf16"}, {"lr": 1e-3}, {"model": "tiny"})
+    changes += ({"reduction": "trimmed_mean"}, {"reduction": "centred_clipping"}, {"outer": "averaging"})
     assert build_run(RunOptions(**base)).run_id == build_run(RunOptions(**base)).run_id
     assert len({build_run(RunOptions(**(base | change))).run_id for change in changes}) == len(changes)
 
@@ -85,6 +86,18 @@ def test_a_data_set_is_named_with_its_revision_and_column(tmp_path: Path):
     path.write_text("\n".join(json.dumps({"body": "all work and no play " * 50}) for _ in range(20)))
     run = build_run(RunOptions(model="nano", data=f"datasets:{path}@main#body"))
     assert (run.data.source, run.data.location, run.data.revision) == ("datasets", f"{path}#body", "main")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"reduction": "median"}, "expected a reduction of mean, trimmed_mean, centred_clipping, found 'median'"),
+        ({"outer": "noloco"}, "expected the outer step averaging or diloco in a run, found 'noloco'"),
+    ],
+)
+def test_a_merge_that_a_run_does_not_have_is_refused_before_anything_is_looked_up(change: dict, sentence: str):
+    with pytest.raises(ConfigError, match=sentence):
+        build_run(RunOptions(data="/no/such/folder", model="nano", **change))
 
 
 @pytest.mark.parametrize("stages", [0, 5, -1])

@@ -1,7 +1,9 @@
 """The tour: two rounds of training from chain to chain, in memory: wire, train, commit, audit, merge, publish, pay."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -55,6 +57,32 @@ async def test_honest_miners_train_merge_alike_and_are_paid_in_full(tmp_path: Pa
         assert state.rounds[1].steps == 6 and not state.partial
         assert [validator.follower.orchestrator_faults for validator in net.validators.values()] == [[], []]
         assert state_digest(fold(net.orchestrator.ledger.events())) == state_digest(state)
+
+
+class Poison(Cheat):
+    """Contributes the opposite of what it learned, ten times as large."""
+
+    def contribution(
+        self, honest: Callable[[np.ndarray, np.ndarray], bytes], start: np.ndarray, end: np.ndarray
+    ) -> bytes:
+        return honest(end * np.float32(10), start * np.float32(10))
+
+
+async def test_a_run_merges_by_its_own_reduction_and_outer_step_and_every_node_comes_to_the_same(
+    tmp_path: Path,
+) -> None:
+    """Two stages of three replicas, of which one poisons, and nobody audits: the merge alone has to cope with it."""
+    run = build_run(RunOptions(model="nano", rounds=2, steps=9, reduction="trimmed_mean", outer="averaging"))
+    async with network(run, load_corpus(run.data), tmp_path, num_miners=6) as net:
+        for number in range(6):
+            net.start_miner(f"miner-{number}", Poison(1.0) if number == 5 else HONEST)
+        await net.until(lambda: net.state.phase == "done" and 2 in net.state.checkpoints)
+        state = net.state
+        assert [manifest.dissenting for manifest in state.manifests.values()] == [(), (), ()]
+        assert all(len(reports) == 4 for (number, _), reports in state.merged.items() if number > 0)
+        poisoned = [[entry.hotkey for entry in closed.contributions] for closed in state.closed.values()]
+        assert sum(FakeSigner("miner-5").hotkey in hotkeys for hotkeys in poisoned) == 2
+        assert state.checkpoints[2].heldout_loss < state.checkpoints[0].heldout_loss - 0.2
 
 
 async def test_a_miner_that_scales_what_it_sends_is_caught_and_earns_nothing(tmp_path: Path) -> None:

@@ -40,6 +40,34 @@ def test_one_hotkey_has_one_contribution_its_first():
     assert close_set(offers, last_position=9, readable=frozenset("a")) == ()
 
 
+def test_norms_are_clipped_to_the_median_of_the_tokens():
+    """Two names that share ten tokens do not outvote the one that trained a thousand."""
+    offers = [offer("ann", "a", 1, tokens=1000), *(offer(name, name, 2, tokens=5, norm=50.0) for name in "bc")]
+    closed = close_set(offers, last_position=9, readable=EVERYTHING)
+    assert [entry.factor for entry in closed] == [1.0, 0.02, 0.02]
+
+
+class Counted(str):
+    """A digest that counts how often digests are compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_copies_are_found_without_comparing_everybody_with_everybody():
+    """3,000 hotkeys with 30 contributions among them: the first of each counts, after about one comparison a copy."""
+    offers = [offer(f"hotkey {place}", Counted(f"digest {place % 30}"), place) for place in range(3000)]
+    Counted.compared = 0
+    closed = close_set(offers[::-1], last_position=3000, readable={f"digest {place}" for place in range(30)})
+    assert sorted(entry.hotkey for entry in closed) == sorted(f"hotkey {place}" for place in range(30))
+    assert Counted.compared < 2 * len(offers)
+
+
 def test_what_is_left_out_does_not_clip_the_others():
     offers = [offer("ann", "a", 1, norm=2.0), offer("bob", "b", 2, norm=2.0), offer("cat", "c", 10, norm=0.1)]
     assert {entry.factor for entry in close_set(offers, last_position=9, readable=EVERYTHING)} == {1.0}

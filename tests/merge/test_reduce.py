@@ -84,6 +84,21 @@ def test_of_two_norms_the_lower_counts():
     assert clip_factors([1.0, 4.0]) == (1.0, 0.25)
 
 
+def test_the_median_is_of_the_weight_so_that_many_small_ones_do_not_move_it():
+    """Three names with a token each say that the norm is 100; the norm of those who trained is 2."""
+    assert clip_factors([1.0, 2.0, 3.0, 100.0, 100.0, 100.0], [50, 50, 50, 1, 1, 1]) == (
+        1.0, 1.0, 2 / 3, 0.02, 0.02, 0.02,
+    )  # fmt: skip
+    assert clip_factors([1.0, 4.0], [1, 3]) == (1.0, 1.0)
+    assert clip_factors([1.0, 4.0], [3, 1]) == (1.0, 0.25)
+    assert clip_factors([0.0, 4.0], [9, 1]) == (1.0, 1.0)
+
+
+@given(norms=st.lists(st.floats(0, 1e30), min_size=1, max_size=9), weight=st.integers(1, 10**9))
+def test_equal_weights_are_none(norms: list[float], weight: int):
+    assert clip_factors(norms, [weight] * len(norms)) == clip_factors(norms)
+
+
 def test_a_contribution_of_zeros_does_not_silence_the_others():
     assert clip_factors([0.0, 3.0]) == (1.0, 1.0)
     assert clip_factors([0.0, 0.0]) == (1.0, 1.0)
