@@ -58,7 +58,7 @@ from subnet.sim.figures import (  # noqa: E402
 )  # fmt: skip
 
 RATE_FRAC, CHEATED_FRAC = 0.05, 0.2
-HONEST_SETTINGS = dict(zip(CLASSES, (150, 80, 120, 90), strict=True))
+HONEST_SETTINGS = dict(zip(CLASSES, (230, 30, 160, 20), strict=True))
 QUICK_SETTINGS = 1
 MUST_SEGMENTS = 10_000
 FOLLOWED_ROUNDS, QUICK_ROUNDS = 4, 1  # of each cheat, two segments in each
