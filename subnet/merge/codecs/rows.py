@@ -1,8 +1,8 @@
 """What a codec of contributions is: a lossy function of blocks of values, the same bytes on every machine.
 
-A codec cuts a flat array into blocks of `width` values, the last one shorter, and gives each a row of bytes that depends
-on that block alone. So any run of blocks can be decoded without the others. Arithmetic is separate IEEE operations and
-integers, in numpy on the CPU: no fused operation, no BLAS, no float sum whose order a machine may choose.
+A codec cuts a flat array into blocks of `width` values, the last one shorter, and gives each a row of bytes that
+depends on that block alone. So any run of blocks can be decoded without the others. Arithmetic is separate IEEE
+operations and integers, in numpy on the CPU: no fused operation, no BLAS, no float sum whose order a machine chooses.
 
 Letters: n blocks, w values in each, b bytes in each row.
 """
