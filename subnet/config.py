@@ -241,6 +241,29 @@ class LaneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         _require(self.deadline_s > 0, f"expected a positive deadline, found {self.deadline_s}; raise it")
 
 
+class StartConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run starts from when it does not draw its parameters: an existing model, or an earlier run's checkpoint.
+
+    The roots pin it: whoever reads it compares what came out with them. Where it can be read, `location` says; who
+    cannot read it there downloads the public state of round 0 like that of any other round.
+    """
+
+    location: str  # a folder, or a model's id on the Hub
+    revision: str  # of an id: the commit
+    roots: tuple[str, ...]  # of each stage's public state in round 0
+    moments: tuple[str, ...] = ()  # of each stage's state whose moments round 0 begins with; empty: zeros
+    steps: int = 0  # global steps that were done before; the learning rate goes on from there
+    microbatches: int = 0  # of the training data that were planned before; the next one has this index
+    requeued: tuple[int, ...] = ()  # of those, the ones that nobody finished
+
+    def __post_init__(self) -> None:
+        _require(
+            self.steps >= 0 and self.microbatches >= 0 and all(0 <= n < self.microbatches for n in self.requeued),
+            f"expected counts of what was done before of at least 0, found {self.steps} steps, {self.microbatches} "
+            "microbatches, and requeued ones among these; correct them",
+        )
+
+
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One training job. `run_id` is the blake3 of its canonical bytes."""
 
@@ -257,6 +280,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     pay: PayConfig
     allow_same_identity: bool  # only for tests and one-stage runs: one coldkey may face itself
     reduce: ReduceConfig = ReduceConfig()
+    start: StartConfig | None = None  # None: the initial parameters are drawn from the seed
 
     def __post_init__(self) -> None:
         blocks = self.model.values.get("num_hidden_layers", 0)
@@ -272,6 +296,12 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         _require(
             len(self.pay.stage_price_milli) == self.stages,
             f"expected a price for each of {self.stages} stages, found {len(self.pay.stage_price_milli)}; list all",
+        )
+        pinned = [] if self.start is None else [self.start.roots, *([self.start.moments] * bool(self.start.moments))]
+        _require(
+            all(len(roots) == self.stages for roots in pinned),
+            f"expected the start of each of {self.stages} stages, found {[len(roots) for roots in pinned]}; make the "
+            "run anew from the model that it starts from",
         )
 
     @property

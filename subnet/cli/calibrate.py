@@ -20,7 +20,7 @@ from subnet.cli import flags
 from subnet.cli.console import line, note, show_json, write_whole
 from subnet.config import RunConfig
 from subnet.edges.conditions import Setting, conditions, honest_segments
-from subnet.edges.presets import RunOptions, build_data, build_model
+from subnet.edges.presets import DRAWN_LR, RunOptions, build_data, build_model
 from subnet.edges.small_runs import drawn_settings, setting_of
 from subnet.edges.tolerances import calibration_bytes, read_calibration
 from subnet.errors import ConfigError
@@ -115,7 +115,7 @@ def _of_model(run: RunConfig, model: str, stages: int) -> RunConfig:
     config = build_model(model)
     train = msgspec.structs.replace(
         run.train,
-        lr=options.lr,
+        lr=DRAWN_LR,
         microbatch_sequences=options.microbatch_sequences,
         microbatches_per_step=options.microbatches,
         segment_steps=options.segment_steps,

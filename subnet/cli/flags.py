@@ -112,6 +112,40 @@ Reduction = Annotated[
 Outer = Annotated[
     str, typer.Option("--outer", envvar="STRATA_OUTER", help="The outer step after a merge: diloco or averaging.")
 ]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        envvar="STRATA_MODEL",
+        help="tiny, nano, a config.json, or a model to start from: a folder, or OWNER/NAME[@REVISION] of the Hub.",
+    ),
+]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        envvar="STRATA_TOKENIZER",
+        help="bytes, or a tokenizer's folder or Hub id. Default: that of the model to start from, else bytes.",
+    ),
+]
+Lr = Annotated[
+    float | None,
+    typer.Option(
+        "--lr",
+        envvar="STRATA_LR",
+        min=0,
+        help="The inner learning rate. Default: 0.002, or 0.0001 for a model to start from.",
+    ),
+]
+SequenceTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--sequence-tokens",
+        envvar="STRATA_SEQUENCE_TOKENS",
+        min=2,
+        help="Tokens of a sequence. Default: the model's context, at most 1024.",
+    ),
+]
 Tolerances = Annotated[
     Path | None,
     typer.Option(

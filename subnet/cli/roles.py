@@ -179,12 +179,13 @@ def orchestrator(
     ] = 2,
     rounds: Annotated[int, typer.Option(envvar="STRATA_ROUNDS", help="Rounds of training.")] = RunOptions().rounds,
     steps: Annotated[int, typer.Option(envvar="STRATA_STEPS", help="Inner steps per round.")] = RunOptions().steps,
-    model: Annotated[
-        str, typer.Option(envvar="STRATA_MODEL", help="A preset, or a folder or config.json of a transformers model.")
-    ] = "tiny",
+    model: flags.Model = "tiny",
     data: Annotated[
         str, typer.Option(envvar="STRATA_DATA", help="stdlib, a folder of text, or datasets:PATH[#COLUMN].")
     ] = "stdlib",
+    tokenizer: flags.Tokenizer = None,
+    sequence_tokens: flags.SequenceTokens = None,
+    lr: flags.Lr = None,
     dtype: flags.Dtype = "float32",
     optimizer: flags.Optimizer = "adamw",
     reduction: flags.Reduction = "mean",
@@ -223,7 +224,8 @@ def orchestrator(
         run = build_run(
             RunOptions(
                 stages=stages, rounds=rounds, steps=steps, model=model, data=data,
-                dtype=dtype, optimizer=optimizer, reduction=reduction, outer=outer, tolerances=tolerances,
+                tokenizer=tokenizer, sequence_tokens=sequence_tokens, lr=lr, tolerances=tolerances,
+                dtype=dtype, optimizer=optimizer, reduction=reduction, outer=outer,
             )
         )  # fmt: skip
     spans(run)  # a model that cannot be cut is refused before anything is written

@@ -55,9 +55,7 @@ def up(
     validators: Annotated[int, typer.Option(help="Validators.")] = 2,
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = RunOptions().rounds,
     steps: Annotated[int, typer.Option(help="Inner steps per round.")] = RunOptions().steps,
-    model: Annotated[
-        str, typer.Option(help="tiny, nano, or a folder or config.json of a transformers model.")
-    ] = "tiny",
+    model: flags.Model = "tiny",
     data: Annotated[str, typer.Option(help="stdlib, a folder of text, or datasets:PATH[#COLUMN].")] = "stdlib",
     out: Annotated[
         Path | None,
@@ -69,6 +67,9 @@ def up(
         int, typer.Option(min=0, max=65535, help="Port of the orchestrator and its page; 0 takes a free one.")
     ] = BOARD_PORT,
     seed: Annotated[int, typer.Option(help="Seed of parameters and data order.")] = 0,
+    tokenizer: flags.Tokenizer = None,
+    sequence_tokens: flags.SequenceTokens = None,
+    lr: flags.Lr = None,
     dtype: flags.Dtype = "float32",
     optimizer: flags.Optimizer = "adamw",
     reduction: flags.Reduction = "mean",
@@ -82,7 +83,8 @@ def up(
     run = build_run(
         RunOptions(
             stages=stages, rounds=rounds, steps=steps, model=model, data=data, seed=seed,
-            dtype=dtype, optimizer=optimizer, reduction=reduction, outer=outer, tolerances=tolerances,
+            tokenizer=tokenizer, sequence_tokens=sequence_tokens, lr=lr, tolerances=tolerances,
+            dtype=dtype, optimizer=optimizer, reduction=reduction, outer=outer,
         )
     )  # fmt: skip
     check_cut(run, model)

@@ -18,27 +18,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from subnet.config import RunConfig
+from subnet.edges.weights import INDEX_FILE, SINGLE_FILE, Index, write_tensors
 from subnet.errors import CheckpointError, StoreError
 from subnet.model.cost import FLOAT_BYTES, parameters, spans
 from subnet.model.partition import whole_config
 from subnet.model.shapes import Shape, span_shapes
 
-INDEX_FILE = "model.safetensors.index.json"
-SINGLE_FILE = "model.safetensors"
-
 StageTensors = Mapping[str, Tensor] | Mapping[str, npt.NDArray[np.float32]]
-
-
-class Index(msgspec.Struct, frozen=True):
-    """The part of the index that we read: tensor name -> shard file."""
-
-    weight_map: dict[str, str]
 
 
 def write_checkpoint(
@@ -91,15 +82,13 @@ def _write_shards(partial: Path, run: RunConfig, stage_tensors: Iterable[StageTe
 
 def _write_shard(path: Path, tensors: StageTensors, shapes: Mapping[str, Shape], index: int) -> None:
     _check_names(f"the tensors of stage {index}", set(tensors), set(shapes))
-    content = {name: _as_tensor(tensors[name]) for name in shapes}
     for name, shape in shapes.items():
-        _check_shape(name, tuple(content[name].shape), shape)
-    save_file(content, path, metadata={"format": "pt"})
+        _check_shape(name, tuple(tensors[name].shape), shape)
+    write_tensors(path, {name: _as_array(tensors[name]) for name in shapes})
 
 
-def _as_tensor(value: Tensor | npt.NDArray[np.float32]) -> Tensor:
-    tensor = value.detach() if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
-    return tensor.to(torch.float32).contiguous()
+def _as_array(value: Tensor | npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return value.detach().to(torch.float32).numpy() if isinstance(value, Tensor) else value
 
 
 def _write_configuration(partial: Path, run: RunConfig) -> None:

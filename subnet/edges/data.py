@@ -7,6 +7,7 @@ libraries are imported only where they are used. Knows nothing of sequences and 
 
 import os
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from subnet.errors import CorpusError
 
 BYTE_VOCABULARY = 256
 BYTE_SEPARATOR = 0
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 STDLIB_LIMIT_BYTES = 8 << 20  # no file is started after this many: it keeps every process's start under a second
 # Left out: tests; tables of characters; what some distributions install separately; what is made when Python is built.
 STDLIB_SKIPPED_FOLDERS = frozenset(
@@ -176,18 +178,37 @@ def _pack(documents: list[Document], tokenizer: str) -> Corpus:
     return Corpus(tokens=tokens, digest=hasher.hexdigest(), vocabulary=vocabulary)
 
 
-def _tokenizer(name: str) -> tuple[Encode, list[int], int]:
-    """How the tokenizer FOLDER or ID[@REVISION] encodes, what it puts after a document, and its vocabulary."""
+def has_tokenizer(location: str, revision: str) -> bool:
+    """Whether a model's folder has a tokenizer; a model of the Hub (at a revision) is taken to have one."""
+    return bool(revision) or any((Path(location) / file).is_file() for file in TOKENIZER_FILES)
+
+
+def tokenizer_files(name: str) -> dict[str, bytes] | None:
+    """The files of a tokenizer as transformers saves them, to go with a checkpoint; None for the run on bytes."""
+    if name == "bytes":
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        _load_tokenizer(name).save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def _load_tokenizer(name: str) -> Any:
+    """The tokenizer of a FOLDER or ID[@REVISION]."""
     import transformers
 
-    path, _, revision = name.partition("@")
+    path, _, revision = (name, "", "") if Path(name).is_dir() else name.partition("@")
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, revision=revision or "main")
+        return transformers.AutoTokenizer.from_pretrained(path, revision=revision or "main")
     except (OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise CorpusError(
             f"expected the tokenizer bytes, a tokenizer's folder or a Hub id, found {name!r} ({reason}); correct it"
         ) from error
+
+
+def _tokenizer(name: str) -> tuple[Encode, list[int], int]:
+    """How a tokenizer encodes, what it puts after a document, and its vocabulary."""
+    tokenizer = _load_tokenizer(name)
     separator = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
 
     def encode(text: str) -> list[int]:

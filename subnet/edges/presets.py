@@ -1,8 +1,8 @@
 """From a handful of options to a whole run: `build_run(options)` gives the RunConfig that every node agrees on.
 
-Owns the named models and every default of the product. It reads the model's configuration file, when one is named, and
-the corpus, whose digest goes into the run. Knows nothing of torch: models are described by the dictionaries that
-`transformers` configurations have.
+Owns the named models and every default of the product. It reads the model's configuration file, when one is named, the
+corpus, whose digest goes into the run, and the model that the run starts from, whose roots do. Knows nothing of torch:
+models are described by the dictionaries that `transformers` configurations have.
 """
 
 import json
@@ -26,7 +26,8 @@ from subnet.config import (
     TrainConfig,
 )
 from subnet.data.pack import Corpus, Split
-from subnet.edges.data import BYTE_VOCABULARY, measure_corpus
+from subnet.edges.data import BYTE_VOCABULARY, has_tokenizer, measure_corpus
+from subnet.edges.origin import has_weights, is_hub_id, open_source, start_of
 from subnet.edges.tolerances import PACKAGED, read_calibration
 from subnet.errors import ConfigError, CorpusError, ModelError
 
@@ -35,6 +36,11 @@ DRAW_EVERY_BLOCKS = 4
 DRAW_DELAY_BLOCKS = 4
 LEAST_AUDIT_WINDOW_S = 20.0
 MAX_SEQUENCE_TOKENS = 1024  # of a model from a file whose context is longer
+DRAWN_LR = 2e-3
+EXISTING_LR = 1e-4
+BYTES = "bytes"
+CONFIGURATION = "config.json"
+MOST_CONFIGURATION_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +52,15 @@ class RunOptions:
     stages: int = 2
     rounds: int = 6
     steps: int = 32  # of a lane per round
-    model: str = "tiny"  # a preset's name, or a `transformers` config.json, or a folder with one
+    model: str = "tiny"  # a preset's name, a `transformers` config.json, or a folder or Hub id to start from
+    from_parameters: bool = True  # start from those of a folder that has some; False: draw them all the same
     data: str = "stdlib"  # "stdlib", a folder of text files, or datasets:PATH[@REVISION][#COLUMN]
-    tokenizer: str = "bytes"  # "bytes", or a tokenizer's folder or Hub id
+    tokenizer: str | None = None  # "bytes", or a tokenizer's folder or Hub id; None: the model's own, else bytes
     sequence_tokens: int | None = None  # None: the model's own
     microbatch_sequences: int = 2
     microbatches: int = 4  # of a lane per step
     segment_steps: int = 4
-    lr: float = 2e-3
+    lr: float | None = None  # None: DRAWN_LR, or EXISTING_LR for a model that is trained already
     attention: str = "sdpa"
     codec: str = "none"
     audit_rate: float = 1 / 3
@@ -99,24 +106,62 @@ PRESETS = {
 }
 
 
-def _model_settings(model: str) -> dict[str, Any]:
-    """The settings of a preset, or of a configuration file."""
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What `--model` names: the model's settings, and where its parameters are; no location: they are drawn."""
+
+    settings: dict[str, Any]
+    location: str = ""
+    revision: str = ""
+
+    @property
+    def id(self) -> str:
+        """The folder, or the id with its revision."""
+        return f"{self.location}@{self.revision}" if self.revision else self.location
+
+
+def choose_model(model: str, *, from_parameters: bool = True) -> Chosen:
+    """The preset, configuration file, folder or Hub id of this name. Raises ModelError or StoreError."""
     if model in PRESETS:
-        return PRESETS[model]
-    path = Path(model) / "config.json" if Path(model).is_dir() else Path(model)
+        return Chosen(settings=PRESETS[model])
+    if is_hub_id(model):
+        return _hub_model(model)
+    folder = Path(model) if Path(model).is_dir() else None
+    path = folder / CONFIGURATION if folder else Path(model)
     if not path.is_file():
         raise ModelError(
             f"expected a model of {', '.join(PRESETS)} or a config.json, found nothing at {path}; check --model"
         )
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = _settings(path.read_bytes(), str(path))
     except OSError as error:
         raise ModelError(f"expected to read {path}, found {error.strerror}; check its rights") from error
+    if folder and from_parameters and has_weights(folder):
+        return Chosen(settings=settings, location=str(folder.resolve()))
+    return Chosen(settings=settings)
+
+
+def _hub_model(model: str) -> Chosen:
+    from subnet.edges.hub_files import pinned_revision
+
+    location, _, branch = model.partition("@")
+    revision = pinned_revision(location, branch)
+    source = open_source(location, revision)
+    size = source.size(CONFIGURATION) or 0
+    if not 0 < size <= MOST_CONFIGURATION_BYTES:
+        raise ModelError(f"expected a {CONFIGURATION} in {source.name}, found {size} bytes; choose another model")
+    settings = _settings(source.read(CONFIGURATION, 0, size), f"{CONFIGURATION} of {source.name}")
+    return Chosen(settings=settings, location=location, revision=revision)
+
+
+def _settings(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        settings = json.loads(data.decode())
     except ValueError as error:
-        raise ModelError(f"expected JSON in {path}, found {error}; use the model's config.json") from error
+        raise ModelError(f"expected JSON in {where}, found {error}; use the model's config.json") from error
     if not isinstance(settings, dict):
         raise ModelError(
-            f"expected an object in {path}, found a {type(settings).__name__}; use the model's config.json"
+            f"expected an object in {where}, found a {type(settings).__name__}; use the model's config.json"
         )
     return {key: value for key, value in settings.items() if key not in ("transformers_version", "_name_or_path")}
 
@@ -139,8 +184,12 @@ def _positive(settings: dict[str, Any], key: str) -> int:
 
 
 def build_model(model: str) -> ModelConfig:
-    """The configuration of a preset or of a file. Raises ModelError, or ConfigError for a family that is not known."""
-    settings = _model_settings(model)
+    """The model of a preset, a file, a folder or an id, whatever its parameters. Raises as `model_of` does."""
+    return model_of(choose_model(model, from_parameters=False).settings)
+
+
+def model_of(settings: dict[str, Any]) -> ModelConfig:
+    """The model of these settings. Raises ModelError, or ConfigError for a family that is not known."""
     for key in ("hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"):
         _positive(settings, key)
     return ModelConfig(architecture=_architecture(settings), settings=canonical(settings).decode())
@@ -179,14 +228,28 @@ def _heldout_microbatches(options: RunOptions, corpus: Corpus, sequence_tokens: 
     return min(16, available)
 
 
-def build_data(options: RunOptions, model: ModelConfig) -> DataConfig:
+def _tokenizer(options: RunOptions, chosen: Chosen) -> str:
+    """The tokenizer that was asked for, else that of the model that the run starts from: its text is what it knows."""
+    if options.tokenizer is not None:
+        return options.tokenizer
+    if not chosen.location:
+        return BYTES
+    if not has_tokenizer(chosen.location, chosen.revision):
+        raise CorpusError(
+            f"expected the tokenizer of the model {chosen.id}, found none beside it; name one with --tokenizer, or "
+            "`bytes` where the model was trained on bytes"
+        )
+    return chosen.id
+
+
+def build_data(options: RunOptions, model: ModelConfig, tokenizer: str = BYTES) -> DataConfig:
     """Read the corpus and pin it. Raises CorpusError, or ModelError when the model's vocabulary is smaller."""
     source, location, revision = _source(options.data)
-    corpus = measure_corpus(source, location, revision, options.tokenizer)
+    corpus = measure_corpus(source, location, revision, tokenizer)
     vocabulary = int(model.values["vocab_size"])
     if corpus.vocabulary > vocabulary:
         raise ModelError(
-            f"expected a model whose vocabulary holds {corpus.vocabulary} tokens of the tokenizer {options.tokenizer}, "
+            f"expected a model whose vocabulary holds {corpus.vocabulary} tokens of the tokenizer {tokenizer}, "
             f"found {vocabulary}; choose the model's own tokenizer"
         )
     sequence_tokens = _sequence_tokens(options, int(model.values["max_position_embeddings"]))
@@ -195,7 +258,7 @@ def build_data(options: RunOptions, model: ModelConfig) -> DataConfig:
         source=source,
         location=location,
         revision=revision,
-        tokenizer=options.tokenizer,
+        tokenizer=tokenizer,
         corpus_digest=corpus.digest,
         sequence_tokens=sequence_tokens,
         heldout_every=heldout_every,
@@ -203,14 +266,14 @@ def build_data(options: RunOptions, model: ModelConfig) -> DataConfig:
     )
 
 
-def _train(options: RunOptions) -> TrainConfig:
+def _train(options: RunOptions, *, usual_lr: float) -> TrainConfig:
     return TrainConfig(
         microbatch_sequences=options.microbatch_sequences,
         microbatches_per_step=options.microbatches,
         steps_per_round=options.steps,
         segment_steps=options.segment_steps,
         rounds=options.rounds,
-        lr=options.lr,
+        lr=usual_lr if options.lr is None else options.lr,
         beta1=0.9,
         beta2=0.95,
         eps=1e-8,
@@ -271,8 +334,13 @@ def with_block_time(run: RunConfig, block_time_s: float) -> RunConfig:
 
 
 def build_run(options: RunOptions) -> RunConfig:
-    """The run these options describe. Raises ConfigError, ModelError or CorpusError with one sentence."""
-    model = build_model(options.model)
+    """The run these options describe.
+
+    Raises ConfigError, ModelError or CorpusError with one sentence; of a model to start from also CheckpointError when
+    it is not whole, and StoreError when it cannot be read.
+    """
+    chosen = choose_model(options.model, from_parameters=options.from_parameters)
+    model = model_of(chosen.settings)
     pay = PayConfig(
         window_segments=512,
         audit_window_s=_audit_window_s(options.block_time_s),
@@ -280,15 +348,16 @@ def build_run(options: RunOptions) -> RunConfig:
         stage_price_milli=(1000,) * options.stages,
         quarantine_rounds=1000,
     )
-    train, lanes, outer = _train(options), _lanes(options), _outer(options.outer)
+    usual_lr = EXISTING_LR if chosen.location else DRAWN_LR
+    train, lanes, outer = _train(options, usual_lr=usual_lr), _lanes(options), _outer(options.outer)
     reduce = ReduceConfig(mode=options.reduction)  # what cannot be chosen is refused before it is looked up
-    return RunConfig(
+    run = RunConfig(
         version=1,
         name=options.name,
         seed=options.seed,
         stages=options.stages,
         model=model,
-        data=build_data(options, model),
+        data=build_data(options, model, _tokenizer(options, chosen)),
         train=train,
         outer=outer,
         lanes=lanes,
@@ -297,3 +366,4 @@ def build_run(options: RunOptions) -> RunConfig:
         allow_same_identity=options.allow_same_identity,
         reduce=reduce,
     )
+    return replace(run, start=start_of(run, chosen.location, chosen.revision)) if chosen.location else run

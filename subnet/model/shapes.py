@@ -75,7 +75,8 @@ def _check_kind(model: ModelConfig, values: dict[str, Any]) -> None:
     _require(not sliding, "expected full attention in every block, found a sliding window; switch it off")
     dropout = values.get("attention_dropout") or 0.0
     _require(dropout == 0.0, f"expected no attention dropout, found {dropout}; set it to 0, replays must be exact")
-    rope = (values.get("rope_parameters") or {}).get("rope_type", "default")
+    scaling = values.get("rope_parameters") or values.get("rope_scaling") or {}  # the latter before transformers 5
+    rope = scaling.get("rope_type") or scaling.get("type") or "default"
     _require(
         rope in ROPE_TYPES,
         f"expected rotary embeddings of type {', '.join(ROPE_TYPES)}, found {rope!r}; choose one of these",

@@ -5,6 +5,7 @@ its last committed state. Knows nothing of lanes, of the network, or of when a r
 """
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ import numpy as np
 from subnet.cheats.base import Cheat
 from subnet.config import RunConfig
 from subnet.edges.blobs import BlobStore
-from subnet.errors import EvidenceError, StoreError
+from subnet.edges.origin import opening_public
+from subnet.errors import CheckpointError, ConfigError, EvidenceError, StoreError
 from subnet.model.partition import initial_tensors
 from subnet.nodes.retention import write_note
 from subnet.stage.state import (
@@ -27,6 +29,8 @@ from subnet.stage.state import (
     state_from_bytes,
 )
 from subnet.wire.merkle import merkle_root
+
+log = logging.getLogger("strata.miner")
 
 NOTES = ("replica.json", "replica.json.bak")
 
@@ -136,8 +140,20 @@ def holds(blobs: BlobStore, root: str) -> bool:
         return False
 
 
+def own_initial(run: RunConfig, stage: int) -> bytes:
+    """The stage's first public state as it can be made here; empty where the run's model cannot be read here."""
+    try:
+        return initial_public(run, stage)
+    except (CheckpointError, ConfigError, StoreError) as error:
+        log.info("stage=%d downloading the first state, as it cannot be read here reason=%r", stage, str(error))
+        return b""
+
+
 def initial_public(run: RunConfig, stage: int) -> bytes:
-    """The public state of a stage in round 0: initial parameters, no outer momentum."""
+    """The public state of a stage in round 0: that of the model that the run starts from, else initial parameters and
+    no outer momentum. Raises CheckpointError or StoreError when the model cannot be read here, or is another one."""
+    if run.start is not None:
+        return opening_public(run, stage)
     layout = StateLayout(run, stage)
     tensors = {name: tensor.numpy() for name, tensor in initial_tensors(run, stage).items()}
     parameters = layout.join(tensors)

@@ -29,6 +29,7 @@ COMMAND_S = 1.0  # for the orchestrator, then for the chain
 UNSET = (
     *("STRATA_LEDGER", "STRATA_DEBUG", "BT_FALLBACK_ENDPOINTS", "STRATA_EXTERNAL_PORT", "BT_AXON_EXTERNAL_PORT"),
     *("STRATA_STAGES", "STRATA_ROUNDS", "STRATA_STEPS", "STRATA_MODEL", "STRATA_DATA"),
+    *("STRATA_TOKENIZER", "STRATA_LR", "STRATA_SEQUENCE_TOKENS"),
     *("STRATA_DTYPE", "STRATA_OPTIMIZER", "STRATA_TOLERANCES", "STRATA_CANARIES"),
 )
 """Settings that a network's plan does not give as flags: empty means the default."""

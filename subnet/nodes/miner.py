@@ -27,7 +27,7 @@ from subnet.ledger.events import Assign, ClosedSet, Done, Event, Manifest, Round
 from subnet.nodes.client import Brief, RunClient
 from subnet.nodes.clock import now_ms
 from subnet.nodes.closing import Closing
-from subnet.nodes.custody import Custody, holds, initial_public, remembered
+from subnet.nodes.custody import Custody, holds, own_initial, remembered
 from subnet.nodes.inbox import Inbox
 from subnet.nodes.lane import MARGIN_FRAC, LaneStep
 from subnet.nodes.reach import Peer, Reach
@@ -237,7 +237,7 @@ class Miner:
         public = self.manifests[number].stages[self.custody.stage]
         data = self.blobs.get(public.root) if self.blobs.has(public.root) else b""
         if not data and number == 0:
-            own = await self.compute(initial_public, self.run, self.custody.stage)
+            own = await self.compute(own_initial, self.run, self.custody.stage)
             data = own if merkle_root(own) == public.root else b""
         if not data:
             partial = Partial(self.folder / "partial", public.root)

@@ -12,7 +12,7 @@ from typing import Any
 
 from subnet.cheats.registry import make_cheat
 from subnet.edges.blobs import LocalBlobs
-from subnet.edges.data import load_corpus
+from subnet.edges.data import load_corpus, tokenizer_files
 from subnet.errors import ConfigError
 from subnet.nodes.readiness import ready_route
 from subnet.nodes.starting import BLOB_LIMIT_BYTES, folder_of, joined
@@ -115,6 +115,7 @@ async def run_publisher(config: NeuronConfig, running: Running, *, out: Path) ->
             corpus=await asyncio.to_thread(load_corpus, node.run.data),
             blobs=LocalBlobs(folder_of(config, "publisher"), limit_bytes=BLOB_LIMIT_BYTES),
             folder=out,
+            tokenizer=await asyncio.to_thread(tokenizer_files, node.run.data.tokenizer),
         )
         await until_stopped(publisher.work(), running)
 

@@ -7,7 +7,7 @@ writes the checkpoint that `from_pretrained` loads, and evaluates it on held-out
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,23 @@ LOOK_S = 0.2
 class Publisher:
     """The publisher of one run; checkpoints go to `folder`/round-N."""
 
-    def __init__(self, client: RunClient, run: RunConfig, *, corpus: Corpus, blobs: BlobStore, folder: Path) -> None:
+    def __init__(
+        self,
+        client: RunClient,
+        run: RunConfig,
+        *,
+        corpus: Corpus,
+        blobs: BlobStore,
+        folder: Path,
+        tokenizer: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """tokenizer: its files, for the checkpoints; None where the run is on bytes."""
         self.client = client
         self.run = run
         self.corpus = corpus
         self.blobs = blobs
         self.folder = folder
+        self.tokenizer = tokenizer
         self.follower = Follower(client, run)
         self._thread = ThreadPoolExecutor(1, "compute")
 
@@ -143,7 +154,7 @@ class Publisher:
 
     def _write(self, folder: Path, roots: list[str]) -> float:
         """Write the checkpoint and evaluate what was written, one stage at a time."""
-        write_checkpoint(folder, self.run, self._tensors(roots))
+        write_checkpoint(folder, self.run, self._tensors(roots), self.tokenizer)
         batches = [
             tuple(torch.from_numpy(part) for part in heldout_microbatch(self.run, self.corpus, index))
             for index in range(self.run.data.heldout_microbatches)

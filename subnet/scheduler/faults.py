@@ -103,3 +103,5 @@ def _manifest(state: RunState, manifest: Manifest) -> Iterator[str]:
         merged = state.merged.get((manifest.round, stage), {}).get(state.orchestrator)
         if merged is not None and (merged.root, merged.state_bytes) != (public.root, public.state_bytes):
             yield f"the manifest of round {manifest.round} has a state of stage {stage} other than the published one"
+        if manifest.round == 0 and state.config.start and public.root != state.config.start.roots[stage]:
+            yield f"the manifest of round 0 has a state of stage {stage} other than that of the model in the run"

@@ -8,7 +8,7 @@ import pytest
 
 from subnet.audit.tolerance import KINDS, classes, spreads_of
 from subnet.cli.calibrate import MODEL_SEEDS, drawn, kept, machine, named_class, table, versions
-from subnet.edges.presets import RunOptions
+from subnet.edges.presets import DRAWN_LR
 from subnet.edges.tolerances import calibration_bytes, read_calibration
 from subnet.errors import ConfigError
 
@@ -20,7 +20,7 @@ def test_every_class_is_measured_on_its_own_runs_and_on_the_model_that_is_named(
         assert (len(settings), found) == (3 + MODEL_SEEDS, {run_class})
     named, small = settings[-1].run, settings[0].run
     assert (named.model.values["hidden_size"], named.stages, named.data.sequence_tokens) == (32, 2, 32)
-    assert named.train.lr == RunOptions().lr
+    assert named.train.lr == DRAWN_LR
     assert named.audit.chunk_frac == small.audit.chunk_frac == 1.0
 
 

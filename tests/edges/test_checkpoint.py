@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from subnet.config import RunConfig
-from subnet.edges.checkpoint import INDEX_FILE, byte_tokenizer, read_stage, write_checkpoint
+from subnet.edges.checkpoint import byte_tokenizer, read_stage, write_checkpoint
+from subnet.edges.weights import INDEX_FILE
 from subnet.errors import CheckpointError, StoreError
 from subnet.model.partition import initial_tensors
 from subnet.stage.evaluate import heldout_loss
