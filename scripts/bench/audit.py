@@ -38,10 +38,12 @@ from scripts.bench.audit_counts import (  # noqa: E402
     Class,
     Honest,
     catch,
-    count_honest,
+    honest_distances,
     honest_settings,
     least_caught,
     smallest_caught,
+    usual_settings,
+    within,
 )  # fmt: skip
 from scripts.bench.report import Figure, Parts, options, report  # noqa: E402
 from subnet.audit.tolerance import upper_bound  # noqa: E402
@@ -60,6 +62,8 @@ from subnet.sim.figures import (  # noqa: E402
 RATE_FRAC, CHEATED_FRAC = 0.05, 0.2
 HONEST_SETTINGS = dict(zip(CLASSES, (230, 30, 160, 20), strict=True))
 QUICK_SETTINGS = 1
+USUAL = "tiny"  # the default model
+USUAL_SEEDS = 12
 MUST_SEGMENTS = 10_000
 FOLLOWED_ROUNDS, QUICK_ROUNDS = 4, 1  # of each cheat, two segments in each
 PLANTED_ROUNDS = 6
@@ -136,15 +140,7 @@ def among(*, quick: bool) -> tuple[Condition, ...]:
 
 def honest_figures(found: dict[Class, Honest], *, quick: bool) -> list[Figure]:
     """Who was flagged of the honest."""
-    figures = []
-    for run_class, honest in found.items():
-        figures.append(
-            Figure(
-                name=f"honest_flagged_{'_'.join(run_class)}", value=honest.flagged, unit="segments", must="0",
-                holds=honest.flagged == 0, how=f"{honest.segments} segments of small random runs, "
-                f"{LABEL[run_class]}, other seeds than the calibration's; 95 % upper bound {honest.upper:.2e}",
-            )
-        )  # fmt: skip
+    figures = [flagged_figure("_".join(each), "small random runs", LABEL[each], found[each]) for each in found]
     flagged, segments = (sum(getattr(each, part) for each in found.values()) for part in ("flagged", "segments"))
     return [
         *figures,
@@ -160,6 +156,15 @@ def honest_figures(found: dict[Class, Honest], *, quick: bool) -> list[Figure]:
             must="stated", holds=None, how="one-sided 95 %, Clopper and Pearson, over all classes",
         ),
     ]  # fmt: skip
+
+
+def flagged_figure(name: str, runs: str, label: str, honest: Honest) -> Figure:
+    """How many of one population were flagged."""
+    return Figure(
+        name=f"honest_flagged_{name}", value=honest.flagged, unit="segments", must="0", holds=honest.flagged == 0,
+        how=f"{honest.segments} segments of {runs}, {label}, other seeds than the calibration's; 95 % upper bound "
+        f"{honest.upper:.2e}",
+    )  # fmt: skip
 
 
 def cheat_figures(run_class: Class, caught: list[Caught]) -> list[Figure]:
@@ -252,9 +257,24 @@ def counted(parts: Parts, *, quick: bool) -> dict[Class, Honest]:
     found = {}
     for run_class in CLASSES:
         settings = honest_settings(run_class, QUICK_SETTINGS if quick else HONEST_SETTINGS[run_class])
-        measure = partial(count_honest, run_class, settings, among(quick=quick))
-        found |= {run_class: parts.part("_".join(("honest", *run_class)), Honest, measure)}
+        measure = partial(honest_distances, settings, among(quick=quick))
+        distances = parts.part("_".join(("honest", *run_class)), list[dict[str, float]], measure)
+        found[run_class] = Honest(distances=distances, within=within(run_class))
     return found
+
+
+def usual(parts: Parts, *, quick: bool) -> list[Figure]:
+    """Honest segments of the default model, each dtype a part."""
+    figures = []
+    for run_class in (CLASSES[0],) if quick else (CLASSES[0], CLASSES[2]):
+        settings = usual_settings(run_class, QUICK_SETTINGS if quick else USUAL_SEEDS)
+        measure = partial(honest_distances, settings, among(quick=quick))
+        name = "_".join((USUAL, *run_class))
+        honest = Honest(
+            distances=parts.part(name, list[dict[str, float]], measure), within=within(run_class, model=USUAL)
+        )
+        figures.append(flagged_figure(name, "the default model", LABEL[run_class], honest))
+    return figures
 
 
 def cheated(parts: Parts, *, quick: bool) -> dict[Class, tuple[list[Caught], dict[str, float]]]:
@@ -284,9 +304,9 @@ def main() -> int:
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # of the workers: threads that wait must not take the core from others
     with ThreadPoolExecutor(1) as pool:
         counting = pool.submit(counted, parts, quick=quick)
-        found = cheated(parts, quick=quick)
+        found, larger = cheated(parts, quick=quick), usual(parts, quick=quick)
         honest = counting.result()
-    figures += honest_figures(honest, quick=quick)
+    figures += [*honest_figures(honest, quick=quick), *larger]
     for run_class, (caught, smallest) in found.items():
         figures += cheat_figures(run_class, caught)
         figures += deviation_figures(run_class, honest[run_class], smallest, quick=quick)

@@ -6,21 +6,21 @@ are those of `strata calibrate`, with other seeds than the tolerances were made 
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from subnet.audit.compare import tolerance_of
-from subnet.audit.tolerance import tolerances, upper_bound
+from subnet.audit.tolerance import SMALL_RUNS, tolerances, upper_bound
 from subnet.cheats.base import Cheat, owner
 from subnet.cheats.registry import make_cheat
 from subnet.config import RunConfig
 from subnet.edges.conditions import Condition, Setting, honest_segments
 from subnet.edges.presets import RunOptions, build_run
 from subnet.edges.rehearsal import Rehearsal, Rehearsed
-from subnet.edges.small_runs import drawn_settings
+from subnet.edges.small_runs import drawn_settings, setting_of
 from subnet.edges.tolerances import read_calibration
 from subnet.sim.segment import compared, judged, segment_corpus
 from subnet.stage.layout import Moments
@@ -51,13 +51,22 @@ CASES: tuple[Case, ...] = (
 )
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Honest:
-    """Honest segments of one class, those over some tolerance, and distances by kind."""
+    """Honest segments of one class: of each the distance of every kind of comparison, and what they must be within."""
 
-    segments: int = 0
-    flagged: int = 0
-    distances: dict[str, list[float]] = field(default_factory=dict)
+    distances: list[dict[str, float]]
+    within: dict[str, float]
+
+    @property
+    def segments(self) -> int:
+        """How many."""
+        return len(self.distances)
+
+    @property
+    def flagged(self) -> int:
+        """Those over some tolerance."""
+        return sum(any(apart > self.within[kind] for kind, apart in each.items()) for each in self.distances)
 
     @property
     def upper(self) -> float:
@@ -66,7 +75,7 @@ class Honest:
 
     def q999(self, kind: str) -> float:
         """The 99.9th percentile of one kind."""
-        return float(np.quantile(self.distances[kind], 0.999))
+        return float(np.quantile([each[kind] for each in self.distances if kind in each], 0.999))
 
 
 def honest_settings(run_class: Class, count: int) -> list[Setting]:
@@ -83,16 +92,23 @@ def _spread(settings: list[Setting], count: int) -> list[Setting]:
     return [settings[number * len(settings) // count] for number in range(count)]
 
 
-def count_honest(run_class: Class, settings: Sequence[Setting], among: Sequence[Condition]) -> Honest:
+def usual_settings(run_class: Class, count: int) -> list[Setting]:
+    """The default model, trained from other seeds than the calibration's."""
+    dtype, optimizer = run_class
+    run = build_run(RunOptions(dtype=dtype, optimizer=optimizer))
+    run = replace(run, data=replace(run.data, corpus_digest=""))
+    return [setting_of(replace(run, seed=SEED + number)) for number in range(count)]
+
+
+def honest_distances(settings: Sequence[Setting], among: Sequence[Condition]) -> list[dict[str, float]]:
     """Compute each setting under one condition and audit its segments under another."""
-    honest, (dtype, optimizer) = Honest(), run_class
-    within = tolerances(read_calibration(), dtype=dtype, optimizer=optimizer, codec="none")
-    for segment in honest_segments(settings, among, seed=SEED, auditors=AUDITORS):
-        honest.segments += 1
-        honest.flagged += any(distance > within[kind] for kind, distance in segment.distances.items())
-        for kind, distance in segment.distances.items():
-            honest.distances.setdefault(kind, []).append(distance)
-    return honest
+    return [each.distances for each in honest_segments(settings, among, seed=SEED, auditors=AUDITORS)]
+
+
+def within(run_class: Class, *, model: str = SMALL_RUNS) -> dict[str, float]:
+    """The packaged tolerances."""
+    dtype, optimizer = run_class
+    return tolerances(read_calibration(), dtype=dtype, optimizer=optimizer, codec="none", model=model)
 
 
 def nano_run(run_class: Class) -> RunConfig:

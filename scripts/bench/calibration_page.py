@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from subnet.audit.tolerance import KINDS, Calibration, classes, tolerances  # noqa: E402
+from subnet.audit.tolerance import KINDS, SMALL_RUNS, Calibration, classes, tolerances  # noqa: E402
 from subnet.edges.tolerances import read_calibration  # noqa: E402
 
 PAGE = ROOT / "docs" / "audit.md"
@@ -44,20 +44,21 @@ def _lines(calibration: Calibration) -> Iterator[str]:
     yield "| kind | segments | median | 99.9 % | largest | tolerance |"
     yield "|---|---|---|---|---|---|"
     for spread in calibration.spreads:
-        if (spread.dtype, spread.optimizer, spread.codec) == DEFAULT:
+        if (spread.dtype, spread.optimizer, spread.codec, spread.model) == (*DEFAULT, SMALL_RUNS):
             values = (spread.q50, spread.q999, spread.max, spread.tolerance)
             yield _row(spread.kind, f"{spread.count:,}", *map(_number, values))
     yield ""
-    yield "Tolerances of every class, and the largest ratio of one to the 99.9th percentile of its own segments:"
+    yield "Tolerances of every class, for small runs (`-`) and for the default model (`tiny`), which has its own:"
     yield ""
-    yield _row("dtype", "optimizer", "codec", "segments", *KINDS, "ratio")
+    yield _row("dtype", "optimizer", "codec", "model", "segments", *KINDS)
     yield "|" + "---|" * (len(KINDS) + 5)
     for dtype, optimizer, codec in classes():
         own = [s for s in calibration.spreads if (s.dtype, s.optimizer, s.codec) == (dtype, optimizer, codec)]
-        within = tolerances(calibration, dtype=dtype, optimizer=optimizer, codec=codec)
-        ratio = max(spread.tolerance / spread.q999 for spread in own)
-        most = max(spread.count for spread in own)
-        yield _row(dtype, optimizer, codec, f"{most:,}", *(_number(within[kind]) for kind in KINDS), f"{ratio:.2f}")
+        for model in dict.fromkeys(spread.model for spread in own):
+            within = tolerances(calibration, dtype=dtype, optimizer=optimizer, codec=codec, model=model)
+            most = max(spread.count for spread in own if spread.model == model)
+            limits = (_number(within[kind]) for kind in KINDS)
+            yield _row(dtype, optimizer, codec, model or "-", f"{most:,}", *limits)
 
 
 def _row(*cells: str) -> str:

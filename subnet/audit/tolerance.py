@@ -8,8 +8,9 @@ calibration keeps how the largest distance of an honest segment spreads, and the
 
 The factor is 2.5: above 3 a deviation could pass that is three times as large as that quantile, and a quantile is known
 to some tenths only. The margin is 1.25: below 1 honest work that was measured would fail. A quantile's multiple is
-steadier than a maximum's: the largest of many segments grows with their number. Whoever reads a calibration checks that
-its tolerances follow from its own numbers.
+steadier than a maximum's: the largest of many segments grows with their number. Small runs drawn at random are one
+population; a model that was measured besides is one of its own, and its runs have its tolerances. Whoever reads a
+calibration checks that its tolerances follow from its own numbers.
 Knows nothing of how segments were computed, nor of files.
 """
 
@@ -22,7 +23,7 @@ import numpy as np
 from subnet.config import CODECS, DTYPES, OPTIMIZERS
 from subnet.errors import ConfigError
 
-VERSION = 2
+VERSION = 3
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
 FACTOR = 2.5
 MARGIN = 1.25
@@ -31,6 +32,7 @@ RULE = (
     f"conditions, at least {MARGIN} x the largest, at least 2^-24"
 )
 EVERYWHERE = "norm"  # every segment has one
+SMALL_RUNS = ""  # the population of no named model
 LEAST = 2.0**-24
 DIGITS = 3  # significant ones that a number is kept with; a tolerance is rounded up
 
@@ -44,6 +46,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dtype: str
     optimizer: str
     codec: str
+    model: str  # the one that was measured; "" for small runs drawn at random
     kind: str
     settings: int  # runs of other sizes, shapes and schedules
     count: int  # honest segments, over all pairs of conditions
@@ -101,7 +104,9 @@ def _rounded_up(value: float) -> float:
     return float(f"{math.ceil(value / step * (1 - 1e-12)) * step:.{DIGITS - 1}e}")
 
 
-def spread_of(values: Sequence[float], run_class: Class, kind: str, *, settings: int) -> Spread:
+def spread_of(
+    values: Sequence[float], run_class: Class, kind: str, *, settings: int, model: str = SMALL_RUNS
+) -> Spread:
     """The spread of one kind's distances, one for each segment."""
     dtype, optimizer, codec = run_class
     found = np.asarray(values, dtype=np.float64)
@@ -111,6 +116,7 @@ def spread_of(values: Sequence[float], run_class: Class, kind: str, *, settings:
         dtype=dtype,
         optimizer=optimizer,
         codec=codec,
+        model=model,
         kind=kind,
         settings=settings,
         count=len(values),
@@ -126,22 +132,29 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS - 1}e}")
 
 
-def spreads_of(run_class: Class, segments: Iterable[Distances], *, settings: int) -> tuple[Spread, ...]:
-    """The spreads of one class from its honest segments, over so many settings."""
+def spreads_of(
+    run_class: Class, segments: Iterable[Distances], *, settings: int, model: str = SMALL_RUNS
+) -> tuple[Spread, ...]:
+    """The spreads of one class from its honest segments, over so many settings of one population."""
     gathered: dict[str, list[float]] = {}
     for distances in segments:
         for kind, value in distances.items():
             gathered.setdefault(kind, []).append(value)
-    return tuple(spread_of(gathered[kind], run_class, kind, settings=settings) for kind in KINDS if kind in gathered)
+    return tuple(
+        spread_of(gathered[kind], run_class, kind, settings=settings, model=model) for kind in KINDS if kind in gathered
+    )
 
 
-def tolerances(calibration: Calibration, *, dtype: str, optimizer: str, codec: str) -> dict[str, float]:
-    """The tolerance of each kind in a class. Raises ConfigError when the class is not calibrated."""
-    found = {
-        spread.kind: spread.tolerance
-        for spread in calibration.spreads
-        if (spread.dtype, spread.optimizer, spread.codec) == (dtype, optimizer, codec)
-    }
+def tolerances(
+    calibration: Calibration, *, dtype: str, optimizer: str, codec: str, model: str = SMALL_RUNS
+) -> dict[str, float]:
+    """The tolerance of each kind in a class, of the model by this name; of small runs where it was not measured.
+
+    Raises ConfigError when the class is not calibrated.
+    """
+    own = [s for s in calibration.spreads if (s.dtype, s.optimizer, s.codec) == (dtype, optimizer, codec)]
+    population = model if any(spread.model == model for spread in own) else SMALL_RUNS
+    found = {spread.kind: spread.tolerance for spread in own if spread.model == population}
     lacking = [kind for kind in KINDS if kind not in found]
     if lacking:
         raise ConfigError(

@@ -15,18 +15,30 @@ from typing import Annotated
 import msgspec
 import typer
 
-from subnet.audit.tolerance import KINDS, RULE, VERSION, Calibration, Class, Distances, Spread, classes, spreads_of
+from subnet.audit.tolerance import (
+    KINDS,
+    RULE,
+    SMALL_RUNS,
+    VERSION,
+    Calibration,
+    Class,
+    Distances,
+    Spread,
+    classes,
+    spreads_of,
+)
 from subnet.cli import flags
 from subnet.cli.console import line, note, show_json, write_whole
 from subnet.config import RunConfig
 from subnet.edges.conditions import Setting, conditions, honest_segments
-from subnet.edges.presets import DRAWN_LR, RunOptions, build_data, build_model
+from subnet.edges.presets import DRAWN_LR, RunOptions, build_data, build_model, model_name
 from subnet.edges.small_runs import drawn_settings, setting_of
 from subnet.edges.tolerances import calibration_bytes, read_calibration
 from subnet.errors import ConfigError
 
 SETTINGS = 60  # of each class
 QUICK_SETTINGS = 2
+USUAL_MODEL, USUAL_STAGES = "tiny", 2
 MODEL_SEEDS = 4
 SEED = 20_260_101
 SAY_EVERY_S = 2.0
@@ -37,7 +49,7 @@ def calibrate(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the tolerances go.")] = Path("tolerances.json"),
     model: Annotated[
         str | None,
-        typer.Option(help="Measure this model too: tiny, nano, or a folder or config.json of a transformers model."),
+        typer.Option(help="Measure this model too, besides tiny: a folder or config.json of a transformers model."),
     ] = None,
     stages: Annotated[int, typer.Option(help="Stages that the model is cut into.")] = 2,
     only: Annotated[
@@ -57,8 +69,8 @@ def calibrate(
     begun_s = time.monotonic()
     number, spreads = QUICK_SETTINGS if quick else settings, kept(out, only)
     for run_class in classes() if only is None else [named_class(only)]:
-        chosen = drawn(run_class, number, model, stages, seed)
-        spreads += spreads_of(run_class, measured(chosen, seed), settings=len(chosen))
+        for name, chosen in drawn(run_class, number, model, stages, seed).items():
+            spreads += spreads_of(run_class, measured(chosen, seed), settings=len(chosen), model=name)
     calibration = Calibration(
         version=VERSION,
         quick=quick,
@@ -66,7 +78,7 @@ def calibrate(
         machine=machine(),
         versions=versions(),
         conditions=tuple(condition.name for condition in conditions()),
-        spreads=tuple(sorted(spreads, key=lambda s: (s.dtype, s.optimizer, s.codec, KINDS.index(s.kind)))),
+        spreads=tuple(sorted(spreads, key=lambda s: (s.dtype, s.optimizer, s.codec, s.model, KINDS.index(s.kind)))),
     )
     write_whole(out, calibration_bytes(calibration))
     if json:
@@ -99,14 +111,15 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()}
 
 
-def drawn(run_class: Class, number: int, model: str | None, stages: int, seed: int) -> list[Setting]:
-    """The settings of one class: small runs, and the model that was named, from several seeds."""
+def drawn(run_class: Class, number: int, model: str | None, stages: int, seed: int) -> dict[str, list[Setting]]:
+    """The settings of one class by population: small runs, the usual model, and the one that was named, by its name."""
     dtype, optimizer, codec = run_class
-    small = drawn_settings(number, dtype=dtype, optimizer=optimizer, codec=codec, seed=seed)
-    if model is None:
-        return small
-    run = _of_model(small[0].run, model, stages)
-    return [*small, *(setting_of(msgspec.structs.replace(run, seed=run.seed + n)) for n in range(MODEL_SEEDS))]
+    found = {SMALL_RUNS: drawn_settings(number, dtype=dtype, optimizer=optimizer, codec=codec, seed=seed)}
+    for named, cut in {USUAL_MODEL: USUAL_STAGES, model or USUAL_MODEL: stages}.items():
+        run = _of_model(found[SMALL_RUNS][0].run, named, cut)
+        seeds = [msgspec.structs.replace(run, seed=run.seed + n) for n in range(MODEL_SEEDS)]
+        found[model_name(named)] = [setting_of(each) for each in seeds]
+    return found
 
 
 def _of_model(run: RunConfig, model: str, stages: int) -> RunConfig:
@@ -154,10 +167,10 @@ def machine() -> dict[str, str]:
 
 def table(spreads: Sequence[Spread]) -> Iterator[str]:
     """What came out, a line for each class and kind."""
-    yield f"{'class':28} {'kind':11} {'segments':>8} {'median':>8} {'99.9 %':>8} {'largest':>8} {'tolerance':>9}"
+    yield f"{'class, model':34} {'kind':11} {'segments':>8} {'median':>8} {'99.9 %':>8} {'largest':>8} {'tolerance':>9}"
     for spread in spreads:
-        name = f"{spread.dtype} {spread.optimizer} {spread.codec}"
+        name = f"{spread.dtype} {spread.optimizer} {spread.codec} {spread.model}"
         yield (
-            f"{name:28} {spread.kind:11} {spread.count:>8} {spread.q50:>8.1e} {spread.q999:>8.1e} "
+            f"{name:34} {spread.kind:11} {spread.count:>8} {spread.q50:>8.1e} {spread.q999:>8.1e} "
             f"{spread.max:>8.1e} {spread.tolerance:>9.1e}"
         )

@@ -296,6 +296,11 @@ def _lanes(options: RunOptions) -> LaneConfig:
     return LaneConfig(deadline_s=20.0, codec=options.codec, norm_band_low=1e-8, norm_band_high=1e4)
 
 
+def model_name(model: str) -> str:
+    """What a calibration calls a model: a preset's name, or the last part of its path or Hub id."""
+    return Path(model).resolve().name
+
+
 def _audit(options: RunOptions, model: ModelConfig) -> AuditConfig:
     """Tolerances are the calibration's of the run's class; none is chosen here. Raises ConfigError for a model that the
     packaged one does not hold for."""
@@ -305,7 +310,13 @@ def _audit(options: RunOptions, model: ModelConfig) -> AuditConfig:
             "`strata calibrate --model MODEL --out FILE` and give --tolerances FILE"
         )
     calibration = read_calibration(options.tolerances or PACKAGED)
-    within = tolerances(calibration, dtype=options.dtype, optimizer=options.optimizer, codec=options.codec)
+    within = tolerances(
+        calibration,
+        dtype=options.dtype,
+        optimizer=options.optimizer,
+        codec=options.codec,
+        model=model_name(options.model),
+    )
     return AuditConfig(
         rate_frac=options.audit_rate,
         draw_every_blocks=DRAW_EVERY_BLOCKS,

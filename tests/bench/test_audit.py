@@ -42,7 +42,11 @@ def test_muon_is_measured_and_not_judged():
 
 
 def test_one_flagged_honest_segment_fails_and_too_few_do_not_hold():
-    found = {CLASSES[0]: Honest(segments=9_999, flagged=1), CLASSES[1]: Honest(segments=1)}
+    limits, usual = {"delta": 1e-6, "norm": 1e-7}, {"delta": 9e-7, "norm": 1e-8}
+    found = {
+        CLASSES[0]: Honest(distances=[usual] * 9_998 + [{"delta": 9e-7, "norm": 2e-7}], within=limits),
+        CLASSES[1]: Honest(distances=[{"norm": 1e-7}], within=limits),
+    }
     holds = {figure.name: figure.holds for figure in honest_figures(found, quick=False)}
     assert (holds["honest_flagged_float32_adamw"], holds["honest_flagged_float32_muon"]) == (False, True)
     assert holds["honest_segments"] is True
