@@ -16,8 +16,10 @@ import typer
 
 from subnet.canonical import parse
 from subnet.cli import flags
+from subnet.cli.console import note
 from subnet.config import RunConfig
-from subnet.edges.presets import RunOptions, build_run, with_block_time
+from subnet.edges.presets import RunOptions, build_run, model_name, with_block_time
+from subnet.edges.tolerances import caveat
 from subnet.errors import EXIT_CODES, ConfigError, MessageError
 from subnet.model.cost import spans
 from template.config import LOCAL_ADDRESS_MAP, LOCAL_STAND_IN_ADDRESS, NeuronConfig, parse_address_map
@@ -228,6 +230,8 @@ def orchestrator(
                 dtype=dtype, optimizer=optimizer, reduction=reduction, outer=outer,
             )
         )  # fmt: skip
+        if unmeasured := caveat(run, model_name(model), tolerances):
+            note(unmeasured)
     spans(run)  # a model that cannot be cut is refused before anything is written
 
     def run_for(block_time_s: float) -> RunConfig:

@@ -27,6 +27,8 @@ from subnet.config import (
 from subnet.edges.conditions import Setting
 from subnet.edges.data import BYTE_VOCABULARY
 
+MOST = {"hidden_size": 128, "num_hidden_layers": 6}  # that any of them has
+MOST_SEQUENCE_TOKENS = 64
 EVERYTHING = 1.0  # of the frames and chunks is compared
 LARGEST_LR_LOG10 = -2.5
 USUAL_LR = 2e-3  # the presets'
@@ -45,6 +47,12 @@ def setting_of(run: RunConfig, *, rounds: int = 1) -> Setting:
     """A given run: two short segments in each of its first rounds, everything compared."""
     train = msgspec.structs.replace(run.train, steps_per_round=2 * run.train.segment_steps)
     return Setting(run=_compared(msgspec.structs.replace(run, train=train)), skip_rounds=0, rounds=rounds)
+
+
+def are_like(run: RunConfig) -> bool:
+    """Whether small runs stand for this one: none of its sizes is beyond all of theirs."""
+    small = all(int(run.model.values[name]) <= most for name, most in MOST.items())
+    return small and run.data.sequence_tokens <= MOST_SEQUENCE_TOKENS
 
 
 def _compared(run: RunConfig) -> RunConfig:

@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 
 from subnet.audit.tolerance import Calibration
+from subnet.config import RunConfig
+from subnet.edges.small_runs import are_like
 from subnet.errors import ConfigError
 
 PACKAGED = Path(__file__).with_name("tolerances.json")
@@ -24,6 +26,20 @@ def read_calibration(path: Path = PACKAGED) -> Calibration:
         raise ConfigError(
             f"expected a calibration in {path}, found something else ({error}); make one with `strata calibrate`"
         ) from error
+
+
+def caveat(run: RunConfig, model: str, path: Path | None) -> str:
+    """What to say of a run whose model, called so, nobody measured: "" when it was, or small runs stand for it.
+
+    path: the calibration, the package's where it is None. Raises ConfigError as `read_calibration` does.
+    """
+    if are_like(run) or any(spread.model == model for spread in read_calibration(path or PACKAGED).spreads):
+        return ""
+    return (
+        f"the tolerances of this run were measured on smaller models than {model}, whose honest work may differ by "
+        "more between unlike machines; before others mine, run strata calibrate --model MODEL --out FILE, and give "
+        "--tolerances FILE"
+    )
 
 
 def calibration_bytes(calibration: Calibration) -> bytes:

@@ -7,7 +7,8 @@ import pytest
 
 from subnet.audit.tolerance import KINDS, classes, tolerance, tolerances
 from subnet.edges.presets import PRESETS, RunOptions, build_run
-from subnet.edges.tolerances import PACKAGED, calibration_bytes, read_calibration
+from subnet.edges.small_runs import are_like, drawn_settings
+from subnet.edges.tolerances import PACKAGED, calibration_bytes, caveat, read_calibration
 from subnet.errors import ConfigError
 
 NOTICED = {"float32": 0.01, "bfloat16": 0.05}  # the deviation that no tolerance may hide, for AdamW
@@ -17,6 +18,9 @@ NOTICED = {"float32": 0.01, "bfloat16": 0.05}  # the deviation that no tolerance
 def test_a_runs_tolerances_are_the_packaged_calibrations(dtype: str, optimizer: str, codec: str):
     run = build_run(RunOptions(model="nano", dtype=dtype, optimizer=optimizer, codec=codec))
     expected = tolerances(read_calibration(), dtype=dtype, optimizer=optimizer, codec=codec)
+    usual = build_run(RunOptions(dtype=dtype, optimizer=optimizer, codec=codec)).audit
+    own = tolerances(read_calibration(), dtype=dtype, optimizer=optimizer, codec=codec, model="tiny")
+    assert {kind: getattr(usual, f"tolerance_{kind}") for kind in KINDS} == own != expected
     assert {kind: getattr(run.audit, f"tolerance_{kind}") for kind in KINDS} == expected
 
 
@@ -59,6 +63,29 @@ def test_a_model_with_biased_keys_needs_a_calibration_of_its_own(tmp_path: Path)
     with pytest.raises(ConfigError, match="expected no attention_bias in a run with the packaged tolerances"):
         build_run(RunOptions(model=str(path)))
     assert build_run(RunOptions(model=str(path), tolerances=PACKAGED)).model.values["attention_bias"]
+
+
+def test_a_run_of_a_larger_model_that_nobody_measured_is_told_so(tmp_path: Path):
+    assert (
+        caveat(build_run(RunOptions(model="nano")), "nano", None) == caveat(build_run(RunOptions()), "tiny", None) == ""
+    )
+    path = tmp_path / "config.json"
+    path.write_bytes(msgspec.json.encode(PRESETS["tiny"] | {"num_hidden_layers": 8}))
+    deep = build_run(RunOptions(model=str(path)))
+    assert caveat(deep, "mine", None).startswith(
+        "the tolerances of this run were measured on smaller models than mine,"
+    )
+    data = msgspec.to_builtins(read_calibration())
+    data["spreads"] += [spread | {"model": "mine"} for spread in data["spreads"] if not spread["model"]]
+    own = tmp_path / "own.json"
+    own.write_bytes(msgspec.json.encode(data))
+    assert caveat(deep, "mine", own) == ""
+
+
+def test_small_runs_are_as_small_as_they_are_said_to_be():
+    for seed in range(20):
+        assert all(are_like(setting.run) for setting in drawn_settings(5, seed=seed))
+    assert not are_like(build_run(RunOptions()))
 
 
 def test_what_is_no_calibration_is_refused_in_a_sentence(tmp_path: Path):
