@@ -9,7 +9,7 @@ from subnet.ledger.state import RunState, Segment
 from subnet.ledger.window import window_rounds
 
 UNCLOSED = "unclosed"  # the round was not closed, or the committed contribution could not be read
-DISSENT = "dissent"  # the author's merge is not what its peers and the manifest say
+DISSENT = "dissent"  # the author's merge is not what the manifest and the validators' own merges say
 
 
 def take_closed(state: RunState, closed: ClosedSet) -> None:
@@ -63,7 +63,7 @@ def forfeit(state: RunState, hotkey: str, number: int, reason: str) -> None:
 def weigh_merges(state: RunState, number: int, stage: int) -> None:
     """Note whose merge into round `number` is not the manifest's, whenever it is reported.
 
-    It costs a replica the merged round once the manifest is confirmed: the orchestrator's word alone takes no pay.
+    It costs a replica the merged round once validators confirm the manifest: the orchestrator's word takes no pay.
     """
     manifest, reports = state.manifests.get(number), state.merged.get((number, stage), {})
     if manifest is None or number == 0:
@@ -78,21 +78,20 @@ def weigh_merges(state: RunState, number: int, stage: int) -> None:
 
 
 def _confirmed(state: RunState, number: int, stage: int, *, against: str) -> bool:
-    """Whether others than the orchestrator came to the manifest's state, none of them of the dissenter's coldkey.
+    """Whether validators that merged again came to the manifest's state: two of coldkeys that are neither the
+    dissenter's nor the orchestrator's, or the only one that there is.
 
-    One replica of the stage is enough: it had the dissenter's own task. Where none is, as when all of them lie alike,
-    validators that merged again decide as they do on a segment: two identities, or the only one that there is.
+    What other replicas of the stage say decides nothing: an orchestrator may have miners of its own there, who agree
+    with whatever its manifest says.
     """
-    root, reports = state.manifests[number].stages[stage].root, state.merged[number, stage]
-    own = {state.coldkey(against), state.coldkey(state.orchestrator)}
-    agreeing = [
-        hotkey for hotkey, merged in reports.items() if merged.root == root and state.coldkey(hotkey) not in own
-    ]
-    if any(is_replica(state, hotkey, number, stage) for hotkey in agreeing):
-        return True
-    able = {state.coldkey(hotkey) for hotkey in state.validators()} - own
-    judges = {state.coldkey(hotkey) for hotkey in agreeing} & able
-    return len(judges) >= 2 or (bool(judges) and len(able) < 2)
+    root, own = state.manifests[number].stages[stage].root, {state.coldkey(against), state.coldkey(state.orchestrator)}
+    able = {
+        hotkey: state.coldkey(hotkey)
+        for hotkey in state.validators()
+        if state.coldkey(hotkey) not in own and not is_replica(state, hotkey, number, stage)
+    }
+    agreeing = {able[who] for who, said in state.merged[number, stage].items() if who in able and said.root == root}
+    return len(agreeing) >= 2 or (bool(agreeing) and len(set(able.values())) < 2)
 
 
 def is_replica(state: RunState, hotkey: str, number: int, stage: int) -> bool:
@@ -103,7 +102,7 @@ def is_replica(state: RunState, hotkey: str, number: int, stage: int) -> bool:
 
 
 def is_unconfirmed(state: RunState, number: int, stage: int) -> bool:
-    """Whether a replica merged otherwise than the manifest, and nobody's merge has settled yet who is right."""
+    """Whether a replica merged otherwise than the manifest, and validators have not settled yet who is right."""
     dissenting = state.dissents.get((number, stage), [])
     replicas = [hotkey for hotkey in dissenting if is_replica(state, hotkey, number, stage)]
     return any(not _confirmed(state, number, stage, against=hotkey) for hotkey in replicas)

@@ -1,9 +1,8 @@
 """A validator's check of disputed merges: computed again from the public contributions, and said like a replica's.
 
-Where a replica merged otherwise than the manifest and no other replica confirms either, as when all of a stage lie
-alike, or when there is only one, the validators' own merges decide (`subnet.ledger.closed`). Costs nothing while nobody
-dissents. A merge that cannot be computed here, for want of a blob, is no judgement: it is tried a few times. Knows
-nothing of audits and weights.
+As soon as one replica merged otherwise than the manifest, the validators' own merges decide who is right, whatever the
+other replicas of the stage say (`subnet.ledger.closed`). Costs nothing while nobody dissents. A merge that cannot be
+computed here, for want of a blob, is no judgement: it is tried a few times. Knows nothing of audits and weights.
 """
 
 import logging

@@ -10,7 +10,7 @@ from subnet.scheduler.faults import fold_checked
 from tests.board.made_up import FAULT, made_up
 from tests.board.small_run import small_run
 from tests.ledger.log import hotkey
-from tests.ledger.test_closed import dissent, pass_deadline, trained
+from tests.ledger.test_closed import dissent, merge_again, pass_deadline, trained
 
 
 def shown(state: RunState, faults: list[str] | None = None) -> dict[str, Any]:
@@ -36,6 +36,7 @@ def test_a_merge_that_is_not_the_manifest_s_is_shown_with_both_roots():
     sim.do_close()
     dissent(sim, "ann")
     sim.do_merge(silent=("ann",))
+    merge_again(sim, sim.state.members[hotkey("ann")].stage or 0)
     document = shown(sim.state)
     (row,) = document["dissents"]
     assert (row["hotkey"], row["round"], row["root"]) == (hotkey("ann"), 1, "e" * 64)

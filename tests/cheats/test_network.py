@@ -123,11 +123,14 @@ async def test_a_copied_contribution_is_dropped_and_its_round_not_paid(tmp_path:
 
 
 async def test_a_wrong_merge_costs_the_round_alone_and_with_a_partner(tmp_path: Path) -> None:
-    """Two who agree with each other are outvoted by what the closed set gives; the next round starts from that."""
+    """Two who agree with each other are outvoted by what the closed set gives, as two validators find too; the next
+    round starts from that."""
     run = small_run(stages=1)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=4) as net:
+        for name in ("validator-0", "validator-1"):
+            net.start_validator(name)
         await train(net, {2: make_cheat("badmerge", 0.01), 3: make_cheat("badmerge", 0.01)})
-        await net.until(lambda: len(net.state.merged[1, 0]) == 5)
+        await net.until(lambda: len(net.state.merged[1, 0]) == 7)
         merged = net.state.merged[1, 0]
         assert merged[hotkey(2)].root == merged[hotkey(3)].root != merged[hotkey(0)].root == merged[hotkey(1)].root
         assert net.state.manifests[1].stages[0].root == merged[hotkey(0)].root
@@ -137,7 +140,7 @@ async def test_a_wrong_merge_costs_the_round_alone_and_with_a_partner(tmp_path: 
 
 
 async def test_a_wrong_merge_of_all_replicas_is_merged_again_by_the_validators(tmp_path: Path) -> None:
-    """Both agree with each other and nobody of the stage with the manifest: two validators settle it."""
+    """Both agree with each other, and nobody of the stage with the manifest: two validators settle it all the same."""
     run = small_run(stages=1)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         for name in ("validator-0", "validator-1"):

@@ -110,6 +110,8 @@ async def merge_forfeits(cheat: Cheat) -> set[str]:
     root = honest if merkle_root(data) == merkle_root(right) else merkle_root(data)
     sim.say("ann", sim.merged("ann", stage, round_number=1, root=root))
     sim.do_merge(silent=("ann",))
+    for validator in ("validator-0", "validator-1") if root != honest else ():
+        sim.say(validator, sim.merged(validator, stage, round_number=1))
     return {segment.forfeit for segment in sim.segments("ann")}
 
 

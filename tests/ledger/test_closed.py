@@ -113,6 +113,12 @@ def dissent(sim: Simulation, name: str) -> None:
     sim.say(name, sim.merged(name, stage, round_number=1, root="e" * 64))
 
 
+def merge_again(sim: Simulation, stage: int, *names: str, root: str = "") -> None:
+    """What the validators say of a stage where somebody dissents: the manifest's, unless told otherwise."""
+    for name in names or ("validator-0", "validator-1"):
+        sim.say(name, sim.merged(name, stage, round_number=1, root=root))
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_dissenting_merge_is_on_record_whenever_it_comes_and_costs_the_round(late: bool) -> None:
     """Before the manifest it is named there; after it, it is an event all the same."""
@@ -127,8 +133,49 @@ def test_a_dissenting_merge_is_on_record_whenever_it_comes_and_costs_the_round(l
     stage = sim.state.members[hotkey("ann")].stage or 0
     assert sim.state.manifests[1].dissenting == (() if late else (hotkey("ann"),))
     assert sim.state.dissents == {(1, stage): [hotkey("ann")]}
+    merge_again(sim, stage)
     assert {s.forfeit for s in sim.segments("ann") if s.round == 0} == {DISSENT}
     assert all(not segment.forfeit for name in ("ben", "cem", "dov") for segment in sim.segments(name))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_replicas_that_agree_with_the_manifest_take_no_pay_of_one_that_does_not(late: bool) -> None:
+    """They may be the orchestrator's own: a wrong manifest and a miner on each stage would take all honest pay."""
+    sim = trained("ann", "ben", "cem", "dov", "eve", "fay")
+    sim.do_close()
+    stage = sim.state.members[hotkey("ann")].stage or 0
+    if not late:
+        dissent(sim, "ann")
+    sim.do_merge(silent=("ann",))
+    if late:
+        pass_deadline(sim)
+        dissent(sim, "ann")
+    root = sim.state.manifests[1].stages[stage].root
+    agreeing = [who for who, said in sim.state.merged[1, stage].items() if said.root == root]
+    assert len(agreeing) == 3 and is_unconfirmed(sim.state, 1, stage)
+    assert set(forfeits(sim, "ann")) == {""} and paid(sim, "ann") > 0
+    merge_again(sim, stage, root="e" * 64)
+    assert set(forfeits(sim, "ann")) == {""} and is_unconfirmed(sim.state, 1, stage)
+
+
+@pytest.mark.parametrize("permit", [False, True])
+def test_a_replica_with_a_validator_s_coldkey_or_a_permit_of_its_own_does_not_judge_its_stage(permit: bool) -> None:
+    """Its merge was its own task; the validators' are those who had nothing to do with the stage."""
+    sim = trained()
+    sim.do_close()
+    stage = sim.state.members[hotkey("ann")].stage or 0
+    (peer,) = (name for name in ("ben", "cem", "dov") if sim.state.members[hotkey(name)].stage == stage)
+    if permit:
+        sim.validators = (*sim.validators, peer)
+    else:
+        sim.seats[peer] = sim.seats["validator-1"]
+    sim.log_roster()
+    dissent(sim, "ann")
+    sim.do_merge(silent=("ann",))
+    merge_again(sim, stage, "validator-0")
+    assert set(forfeits(sim, "ann")) == {""}, "of two validators one has merged again"
+    merge_again(sim, stage, "validator-1")
+    assert {s.forfeit for s in sim.segments("ann") if s.round == 0} == {DISSENT}
 
 
 def test_the_orchestrator_s_word_alone_takes_nobody_s_pay() -> None:
