@@ -33,13 +33,20 @@ async def merge_stage(
     fetch: Callable[[str, int], Awaitable[bytes]],
     reduce: Reduce = reduce_closed,
 ) -> bytes:
-    """The bytes of the stage's next public state. An empty closed set leaves it as it is."""
+    """The bytes of the stage's next public state. An empty closed set leaves it as it is.
+
+    Computed in a thread: that takes seconds for each GiB, and whoever merges has others to answer meanwhile.
+    """
     layout = StateLayout(run, closed.stage)
     if not closed.contributions:
         return public_to_bytes(layout, public)
     size = contribution_bytes(layout.num_parameters)
     parts = await asyncio.gather(*(fetch(entry.digest, size) for entry in closed.contributions))
-    contributions = [read_contribution(part, layout.num_parameters) for part in parts]
-    gradient = reduce(closed, contributions)
-    parameters, momentum = outer_step(public.parameters, public.outer_momentum, gradient, run.outer)
-    return public_to_bytes(layout, PublicState(parameters=parameters, outer_momentum=momentum))
+
+    def computed() -> bytes:
+        contributions = [read_contribution(part, layout.num_parameters) for part in parts]
+        gradient = reduce(closed, contributions)
+        parameters, momentum = outer_step(public.parameters, public.outer_momentum, gradient, run.outer)
+        return public_to_bytes(layout, PublicState(parameters=parameters, outer_momentum=momentum))
+
+    return await asyncio.to_thread(computed)

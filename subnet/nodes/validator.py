@@ -1,6 +1,7 @@
 """A validator: countersigns heads, draws, fetches, replays, judges, scores, and sets weights. Trusts nobody's word.
 
-Three loops over one follower: one keeps the ledger and the draws up to date, one audits what is due, one sets weights.
+Four loops over one follower: one keeps the ledger up to date, one draws, countersigns and sets weights, one audits what
+is due, and one merges again where a merge is disputed.
 A failure of its own makes a verdict void, never a fail. It keeps nothing that the ledger and the chain do not have, so
 a restarted validator resumes its open audits.
 """
@@ -107,6 +108,7 @@ class Validator:
             tasks.create_task(self._follow())
             tasks.create_task(self._watch_chain())
             tasks.create_task(self._audit_all())
+            tasks.create_task(self.merges.work(lambda: self.state))
 
     async def _follow(self) -> None:
         while True:
@@ -210,7 +212,6 @@ class Validator:
 
     async def _audit_all(self) -> None:
         while True:
-            await self.merges.look(self.state)
             self._put_foreign()
             ready = self.dues.ready(time.monotonic())
             if not ready:

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 from subnet.canonical import digest
-from subnet.errors import BlobMissing
+from subnet.errors import BlobMissing, MessageError, UnreachableError
 from subnet.ledger.closed import DISSENT
 from subnet.merge.contribution import norm
 from subnet.nodes.checking_merges import MOST_TRIES, MergeChecks
@@ -16,6 +17,7 @@ from subnet.nodes.merging import merge_stage
 from subnet.stage.layout import PublicState, StateLayout, public_from_bytes, public_to_bytes
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import Merged, Message
+from template.errors import PeerRefused, PeerUnreachable
 from tests.ledger.log import hotkey, signer
 from tests.ledger.simulation import Simulation
 from tests.ledger.small import run_config
@@ -46,17 +48,25 @@ class Store(RunClient):
     def __init__(self, sim: Merging, name: str) -> None:
         self.sim, self.name, self.signer = sim, name, signer(name)
         self.asked = 0
+        self.faults: dict[str, Exception] = {}  # by what is asked for
+
+    def _fail(self, where: str) -> None:
+        if where in self.faults:
+            raise self.faults[where]
 
     async def state(self, root: str, size_bytes: int, **_: Any) -> bytes:
         self.asked += 1
+        self._fail("state")
         return next(data for data in self.sim.states.values() if merkle_root(data) == root)
 
     async def get(self, name: str, *, limit_bytes: int) -> bytes:
+        self._fail("get")
         if name not in self.sim.blobs:
             raise BlobMissing(f"expected the blob {name[:12]}, found none; fetch it later")
         return self.sim.blobs[name]
 
     async def say(self, message: Message, *, patience_s: float | None = None) -> int:
+        self._fail("say")
         self.sim.say(self.name, message)
         return self.sim.state.count - 1
 
@@ -112,8 +122,50 @@ async def test_a_merge_that_cannot_be_computed_here_is_no_judgement() -> None:
     """A blob that the store has lost is not the miner's fault; it is tried a few times."""
     sim, stage = await disputed()
     sim.blobs.clear()
-    checks = MergeChecks(store := Store(sim, "validator-0"), sim.run)
+    checks = MergeChecks(store := Store(sim, "validator-0"), sim.run, retry_s=0.0)
     for _ in range(MOST_TRIES + 2):
         await checks.look(sim.state)
     assert store.asked == MOST_TRIES and checks.due(sim.state) == []
     assert hotkey("validator-0") not in sim.state.merged[1, stage]
+
+
+PASSING = [
+    UnreachableError("expected the store to answer within 120 s; found nobody"),
+    MessageError("expected an answer of the orchestrator, found another server's; wait"),
+    PeerUnreachable("expected a connection to orchestrator:1, found none; wait"),
+    PeerRefused("expected room, found none; wait", status=503, word="full"),
+    PeerRefused("expected fewer requests, found too many; wait", status=429, word="busy"),
+]
+
+
+@pytest.mark.parametrize("where", ["state", "get", "say"])
+@pytest.mark.parametrize("fault", PASSING, ids=lambda fault: f"{type(fault).__name__}{getattr(fault, 'status', '')}")
+async def test_an_outage_uses_up_no_try_however_long_it_lasts(fault: Exception, where: str) -> None:
+    """Else ten minutes without a network would leave a lie unsettled for ever."""
+    sim, stage = await disputed()
+    checks = MergeChecks(store := Store(sim, "validator-0"), sim.run, retry_s=0.0)
+    store.faults[where] = fault
+    for _ in range(3 * MOST_TRIES):
+        await checks.look(sim.state)
+    assert checks.due(sim.state) == [(1, stage)]
+    store.faults.clear()
+    await checks.look(sim.state)
+    assert hotkey("validator-0") in sim.state.merged[1, stage] and checks.due(sim.state) == []
+
+
+async def test_a_merge_that_failed_rests_and_others_are_looked_at_meanwhile() -> None:
+    """What one stage's blobs cost does not keep another stage's lie from being found."""
+    sim, stage = await disputed()
+    other = next(name for name in MINERS if sim.state.members[hotkey(name)].stage != stage)
+    sim.state.merged[1, 1 - stage].pop(hotkey(other))
+    sim.say(other, sim.merged(other, 1 - stage, round_number=1, root="f" * 64))
+    sim.now_ms = now_ms()
+    checks = MergeChecks(store := Store(sim, "validator-0"), sim.run, retry_s=3600.0)
+    store.faults["state"] = PASSING[0]
+    await checks.look(sim.state)
+    store.faults.clear()
+    assert checks.due(sim.state) == [(1, stage), (1, 1 - stage)]
+    await checks.look(sim.state)
+    assert checks.due(sim.state) == [(1, stage)], "the first rests"
+    await checks.look(sim.state)
+    assert store.asked == 2 and checks.due(sim.state) == [(1, stage)]

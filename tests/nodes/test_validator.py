@@ -16,6 +16,7 @@ from subnet.data.pack import Corpus
 from subnet.errors import BlobMissing, CorpusError, StoreError
 from subnet.incentive.owed import pinned_until
 from subnet.incentive.score import books
+from subnet.nodes.checking_merges import MergeChecks
 from subnet.nodes.client import RunClient
 from subnet.nodes.dues import LEAST_TRIES, Due, Dues
 from subnet.nodes.evidence import NetworkSource, gather
@@ -290,6 +291,36 @@ async def test_a_validator_that_starts_again_repeats_no_draw_that_it_has_finishe
     validator.drawn_block = -1
     await validator._draw(sim.block)
     assert len(chain.blocks) - len(finished) == len(finished) + 1
+
+
+class Silent(RunClient):
+    """A store that never sends a state."""
+
+    def __init__(self, name: str) -> None:
+        self.signer, self.asked = FakeSigner(name), asyncio.Event()
+
+    async def state(self, root: str, size_bytes: int, **_: Any) -> bytes:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("it was waited for")
+
+
+async def test_a_merge_that_takes_for_ever_holds_up_no_audit() -> None:
+    """Somebody fails a segment while a disputed merge is being looked into: the segment is rechecked meanwhile."""
+    sim = in_phase("merge")
+    stage = sim.state.members[hotkey("ann")].stage or 0
+    sim.say("ann", sim.merged("ann", stage, round_number=1, root="e" * 64))
+    sim.do_merge(silent=("ann",))
+    assert sim.state.dissents == {(1, stage): [hotkey("ann")]}
+    validator = validator_of(await served(sim))
+    validator.merges = MergeChecks(silent := Silent("validator-0"), sim.run)
+    work = asyncio.create_task(validator.work())
+    await asyncio.wait_for(silent.asked.wait(), 60.0)
+    async with asyncio.timeout(60.0):
+        while not any(due.tries for due in validator.dues.waiting.values()):
+            await asyncio.sleep(0.05)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
 
 
 async def test_old_fails_are_not_rechecked_for_ever() -> None:
