@@ -48,7 +48,7 @@ def _lines(calibration: Calibration) -> Iterator[str]:
             values = (spread.q50, spread.q999, spread.max, spread.tolerance)
             yield _row(spread.kind, f"{spread.count:,}", *map(_number, values))
     yield ""
-    yield "Tolerances of every class, for small runs (`-`) and for the default model (`tiny`), which has its own:"
+    yield "Tolerances of every class, for small runs (`-`), and for the default model (`tiny`) where it was measured:"
     yield ""
     yield _row("dtype", "optimizer", "codec", "model", "segments", *KINDS)
     yield "|" + "---|" * (len(KINDS) + 5)

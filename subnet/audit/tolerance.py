@@ -9,8 +9,8 @@ calibration keeps how the largest distance of an honest segment spreads, and the
 The factor is 2.5: above 3 a deviation could pass that is three times as large as that quantile, and a quantile is known
 to some tenths only. The margin is 1.25: below 1 honest work that was measured would fail. A quantile's multiple is
 steadier than a maximum's: the largest of many segments grows with their number. Small runs drawn at random are one
-population; a model that was measured besides is one of its own, and its runs have its tolerances. Whoever reads a
-calibration checks that its tolerances follow from its own numbers.
+population; a model that was measured besides is one of its own, and its runs have the larger tolerance of the two.
+Whoever reads a calibration checks that its tolerances follow from its own numbers.
 Knows nothing of how segments were computed, nor of files.
 """
 
@@ -148,13 +148,16 @@ def spreads_of(
 def tolerances(
     calibration: Calibration, *, dtype: str, optimizer: str, codec: str, model: str = SMALL_RUNS
 ) -> dict[str, float]:
-    """The tolerance of each kind in a class, of the model by this name; of small runs where it was not measured.
+    """The tolerance of each kind in a class: that of small runs, or the model's by this name where that is larger.
 
     Raises ConfigError when the class is not calibrated.
     """
-    own = [s for s in calibration.spreads if (s.dtype, s.optimizer, s.codec) == (dtype, optimizer, codec)]
-    population = model if any(spread.model == model for spread in own) else SMALL_RUNS
-    found = {spread.kind: spread.tolerance for spread in own if spread.model == population}
+    found: dict[str, float] = {}
+    for spread in calibration.spreads:
+        if (spread.dtype, spread.optimizer, spread.codec) == (dtype, optimizer, codec) and (
+            spread.model in (SMALL_RUNS, model)
+        ):
+            found[spread.kind] = max(spread.tolerance, found.get(spread.kind, 0.0))
     lacking = [kind for kind in KINDS if kind not in found]
     if lacking:
         raise ConfigError(

@@ -76,6 +76,16 @@ def test_tolerances_are_those_of_the_class_and_a_class_that_lacks_a_kind_is_refu
         tolerances(part, dtype="float32", optimizer="adamw", codec="none")
 
 
+def test_a_model_that_was_measured_has_the_larger_tolerance_of_the_two():
+    small = spreads_of(CLASS, [dict.fromkeys(KINDS, 2e-6)] * 100, settings=3)
+    own = spreads_of(CLASS, [dict.fromkeys(KINDS, 1e-6) | {"delta": 4e-6}] * 10, settings=1, model="mine")
+    both = msgspec.structs.replace(calibration(), spreads=(*small, *own))
+    found = tolerances(both, dtype="float32", optimizer="adamw", codec="none", model="mine")
+    assert found == dict.fromkeys(KINDS, 5e-6) | {"delta": 1e-5}
+    other = tolerances(both, dtype="float32", optimizer="adamw", codec="none", model="another")
+    assert other == dict.fromkeys(KINDS, 5e-6)
+
+
 def test_a_tolerance_that_somebody_picked_is_refused():
     data = msgspec.to_builtins(calibration(delta=1e-6))
     data["spreads"][0]["tolerance"] *= 2

