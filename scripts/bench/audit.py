@@ -188,7 +188,7 @@ def cheat_figures(run_class: Class, caught: list[Caught]) -> list[Figure]:
 
 
 def smallest_deviations(run_class: Class, *, quick: bool) -> dict[str, float]:
-    """By kind of comparison, the smallest deviation that 99 % of audits catch."""
+    """By kind of comparison, the smallest deviation that every audit catches."""
     rounds = QUICK_ROUNDS if quick else PLANTED_ROUNDS
     return {kind: smallest_caught(run_class, kind, rounds=rounds) for kind in KINDS}
 
@@ -204,7 +204,8 @@ def deviation_figures(run_class: Class, honest: Honest, smallest: dict[str, floa
                 name=f"smallest_{kind}_{'_'.join(run_class)}", value=round(ratio, 3), unit="of the honest q99.9",
                 must="at most 3" if must else "stated",
                 holds=ratio <= 3 if must and not quick else None,  # few segments have no 99.9th percentile
-                how=f"a deviation of {caught:.2e} is caught in 99 % of audits, honest 99.9th percentile {usual:.2e}",
+                how=f"a deviation of {caught:.2e} is caught in every one of {2 * PLANTED_ROUNDS} audits, honest 99.9th "
+                f"percentile {usual:.2e}",
             )
         )  # fmt: skip
     return figures

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from subnet.audit.compare import tolerance_of
+from subnet.audit.compare import Finding, tolerance_of
 from subnet.audit.tolerance import SMALL_RUNS, tolerances, upper_bound
 from subnet.cheats.base import Cheat, owner
 from subnet.cheats.registry import make_cheat
 from subnet.config import RunConfig
-from subnet.edges.conditions import Condition, Setting, honest_segments
+from subnet.edges.conditions import MOVEMENT, Condition, Setting, honest_segments
 from subnet.edges.presets import RunOptions, build_run
 from subnet.edges.rehearsal import Rehearsal, Rehearsed
 from subnet.edges.small_runs import drawn_settings, setting_of
@@ -36,7 +36,7 @@ ROUNDS = 6  # of each small run
 FIRST, MIDDLE, LAST = 0, 1, 2
 EVERYWHERE = (FIRST, MIDDLE, LAST)
 KINDS = ("activation", "gradient", "loss", "norm", "delta", "moment")
-FAR = 10.0  # deviations are planted at so many tolerances
+PLANTED = (1.05, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)  # deviations, in tolerances
 
 POISONS = ("scale", "signflip", "noise", "scale-update", "signflip-update", "noise-update")
 AT_A_ROUNDS_BEGIN = ("stale-state", "forge")  # deviate in the segments that open a round, the others in all
@@ -66,7 +66,7 @@ class Honest:
     @property
     def flagged(self) -> int:
         """Those over some tolerance."""
-        return sum(any(apart > self.within[kind] for kind, apart in each.items()) for each in self.distances)
+        return sum(any(each.get(kind, 0.0) > most for kind, most in self.within.items()) for each in self.distances)
 
     @property
     def upper(self) -> float:
@@ -74,8 +74,9 @@ class Honest:
         return upper_bound(self.flagged, self.segments)
 
     def q999(self, kind: str) -> float:
-        """The 99.9th percentile of one kind."""
-        return float(np.quantile([each[kind] for each in self.distances if kind in each], 0.999))
+        """The 99.9th percentile of one kind; of movements as they are, as deviations of these are planted."""
+        name = MOVEMENT if kind == "delta" else kind
+        return float(np.quantile([each[name] for each in self.distances if name in each], 0.999))
 
 
 def honest_settings(run_class: Class, count: int) -> list[Setting]:
@@ -201,19 +202,19 @@ class Deviate(Cheat):
 
 
 def smallest_caught(run_class: Class, kind: str, *, rounds: int) -> float:
-    """The smallest deviation of this kind of number that 99 % of audits catch.
-
-    Planted at ten tolerances and measured by the audit's own comparison; a deviation of s is found as far apart as
-    s times what was found over what was planted, for which the first percentile of the segments is taken.
-    """
+    """The smallest planted deviation of this kind of number that every audit catches, of `PLANTED`."""
     run = nano_run(run_class)
     corpus, limit = segment_corpus(run), tolerance_of(run.audit, kind)
-    planted, found = FAR * limit, []
     stage = FIRST if kind == "activation" else LAST
-    for each in cheated_segments(run, stage, Deviate(kind, planted), rounds=rounds):
-        findings = compared(run, each.need, each.evidence, corpus=corpus)
-        found.append(max(finding.distance for finding in findings if finding.name == kind))
-    return limit * planted / float(np.quantile(found, 0.01))
+    for planted in PLANTED:
+        segments = cheated_segments(run, stage, Deviate(kind, planted * limit), rounds=rounds)
+        if all(_shows(kind, compared(run, each.need, each.evidence, corpus=corpus)) for each in segments):
+            return planted * limit
+    return float("inf")
+
+
+def _shows(kind: str, findings: Iterable[Finding]) -> bool:
+    return any(finding.name == kind and not finding.holds for finding in findings)
 
 
 def least_caught(caught: Iterable[Caught]) -> float:

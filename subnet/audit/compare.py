@@ -147,6 +147,21 @@ def _end_distances(need: Needed, evidence: Evidence, replayed: Replayed, run: Ru
                 yield from (("moment", distance(claimed, recomputed[part], floor=floor)) for part, claimed in pieces)
 
 
+def movements_apart(need: Needed, evidence: Evidence, replayed: Replayed, run: RunConfig) -> float:
+    """The largest distance of how a tensor's part of a chunk moved, as it is: nothing allowed, nothing weighed.
+
+    It judges nobody; it says what a deviation of a movement is to be compared with.
+    """
+    layout, found = StateLayout(run, need.case.stage), [0.0]
+    assert replayed.end is not None
+    for name, within in layout.slices.items():
+        start, end = replayed.start.parameters[within].astype(np.float64), replayed.end.tensor(0, name)
+        floor = share(end - start)
+        for part, claimed in _pieces(evidence.chunks, within.start, within.stop):
+            found.append(distance(claimed - start[part], end[part] - start[part], floor=floor))
+    return max(found)
+
+
 def _pieces(chunks: Mapping[int, Chunk], first: int, end: int) -> list[tuple[slice, Flat]]:
     """Of elements `first` to `end - 1` of the state those in these chunks: where in the tensor, and their values."""
     found = []

@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 import torch
 
-from subnet.audit.compare import compare
+from subnet.audit.compare import compare, movements_apart
 from subnet.audit.judge import with_most
 from subnet.audit.replay import replay
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
-from subnet.edges.conditions import Answer, Audit, Condition, CorpusFile, Perform
+from subnet.edges.conditions import MOVEMENT, Answer, Audit, Condition, CorpusFile, Perform
 from subnet.edges.rehearsal import Rehearsal, Rehearsed
 from subnet.errors import SubnetError
 from subnet.stage.layout import ReplicaState
@@ -101,6 +101,7 @@ def audit(job: Audit, corpus: Corpus) -> Answer:
         findings = compare(rehearsed.need, rehearsed.evidence, replayed, run)
         kinds = dict.fromkeys(finding.name for finding in findings)
         largest = {kind: max(f.distance for f in findings if f.name == kind) for kind in kinds}
+        largest[MOVEMENT] = movements_apart(rehearsed.need, rehearsed.evidence, replayed, run)
         found.append((case.stage, case.round, largest))
     return Answer(segments=tuple(found))
 

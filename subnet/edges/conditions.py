@@ -26,6 +26,7 @@ from subnet.edges.data import measure_corpus
 from subnet.errors import ConfigError, SubnetError
 
 CORPUS_TOKENS = 1 << 20
+MOVEMENT = "movement"  # how far parameters' movements are apart as they are; no comparison has this name
 WORKER = "subnet.edges.condition_worker"
 IDLE_THREADS = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}  # threads that wait leave the cores to others
 
@@ -59,7 +60,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HonestSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """One honest segment, audited: by kind of comparison the largest distance."""
+    """One honest segment, audited: by kind of comparison the largest distance, and that of `MOVEMENT`."""
 
     run_class: Class
     miner: str

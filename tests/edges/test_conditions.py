@@ -14,7 +14,16 @@ from subnet.audit.tolerance import tolerances
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.edges.condition_worker import make_replica
-from subnet.edges.conditions import Condition, HonestSegment, Setting, conditions, environments, fits, honest_segments
+from subnet.edges.conditions import (
+    MOVEMENT,
+    Condition,
+    HonestSegment,
+    Setting,
+    conditions,
+    environments,
+    fits,
+    honest_segments,
+)
 from subnet.edges.small_runs import drawn_settings
 from subnet.edges.tolerances import read_calibration
 from subnet.errors import ConfigError, SubnetError
@@ -40,8 +49,9 @@ def test_honest_work_passes():
     within = tolerances(read_calibration(), dtype="float32", optimizer="adamw", codec="none")
     assert len(segments) == sum(setting.run.stages * 2 * setting.rounds for setting in settings)
     assert {segment.miner == segment.auditor for segment in segments} == {False}
-    over = [(kind, value) for each in segments for kind, value in each.distances.items() if value > within[kind]]
+    over = [(kind, each) for each in segments for kind, most in within.items() if each.distances.get(kind, 0.0) > most]
     assert over == []
+    assert all({"norm", "delta", "moment", MOVEMENT} <= each.distances.keys() for each in segments)
     assert max(max(segment.distances.values()) for segment in segments) > 0.0
 
 
