@@ -14,6 +14,7 @@ from subnet.canonical import canonical, digest, parse
 from subnet.ledger.events import Said
 from subnet.nodes import orchestrator_routes
 from subnet.nodes.client import ROUTES, Brief, Orders
+from subnet.nodes.clock import now_ms
 from subnet.wire.merkle import merkle_leaves, merkle_root
 from subnet.wire.messages import Checkpoint, Join, Plan, Position, Signed, check_signed, make_signed, read_signed
 from template.auth import ALLOWED_SKEW_S, MAX_AGE_S
@@ -35,11 +36,12 @@ from tests.nodes.served import (
 )
 
 PHASES: dict[str, Simulation] = {}
+FRESH_MS = 120_000
 
 
 def in_phase(phase: str) -> Simulation:
-    """A copy of the run in this phase, made once."""
-    if phase not in PHASES:
+    """A copy of the run in this phase, made once in a while: an orchestrator takes messages of the last ten minutes."""
+    if phase not in PHASES or now_ms() - PHASES[phase].now_ms > FRESH_MS:
         PHASES[phase] = simulated(phase)
     return deepcopy(PHASES[phase])
 
