@@ -193,10 +193,12 @@ def loaded_after(statement: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.split()}
 
 
+@pytest.mark.flow
 def test_the_sdk_file_imports_no_torch() -> None:
     assert "bittensor" in (loaded := loaded_after("import template.sdk")) and "torch" not in loaded
 
 
+@pytest.mark.flow
 def test_the_rest_of_the_base_imports_neither_the_sdk_nor_torch() -> None:
     names = "chain, auth, transport, web, web_client, config, neuron, wallets, session, sdk_errors, sdk_decode, nonces"
     loaded = loaded_after(f"from template import {names}; from template.fake import chain, keys, transport")
