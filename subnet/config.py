@@ -7,6 +7,7 @@ Knows nothing of torch, files or the network: the model is described by the cano
 
 import json
 import math
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -264,7 +265,7 @@ class StartConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         )
 
 
-class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """One training job. `run_id` is the blake3 of its canonical bytes."""
 
     version: int
@@ -304,9 +305,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "run anew from the model that it starts from",
         )
 
-    @property
+    @cached_property
     def run_id(self) -> str:
-        """blake3 of the canonical bytes, 64 hex digits."""
+        """blake3 of the canonical bytes, 64 hex digits. Made once: it is read with each message and each frame."""
         return digest(canonical(self))
 
     @property

@@ -2,7 +2,8 @@
 
 A read is tried again on a new session, which begins with the next endpoint: one that takes connections and answers
 nothing would be chosen again otherwise. A write is sent again only for a passing fault, and only when a look at the
-chain shows that it has not landed: its fate may be unknown. Every wait has a deadline.
+chain shows that it has not landed: its fate may be unknown. For the same reason it is looked for before a refusal of
+what was sent again is believed: a rate limit, say, that the first one used up. Every wait has a deadline.
 """
 
 import asyncio
@@ -114,7 +115,8 @@ class Sessions(Generic[S]):
                         return await send(session)
                 except self._faults as error:
                     fault = self._fault(error, doing)
-                    if not isinstance(fault, ChainUnreachable | ChainBusy):
+                    passes = isinstance(fault, ChainUnreachable | ChainBusy)
+                    if attempt == 1 and not passes:  # later it may be refused because an earlier one has landed
                         raise fault from error
                     log.info("write failed doing=%r attempt=%d error=%s", doing, attempt, fault)
                     if isinstance(fault, ChainUnreachable):
@@ -123,7 +125,7 @@ class Sessions(Generic[S]):
                     await self._settle(self._patience.read_s + WRITE_DEADLINE_BLOCKS * block_time_s)
                     if await landed(start):
                         return Submitted(block=None, extrinsic_index=None, message="found on the chain")
-                    if attempt == ATTEMPTS:
+                    if attempt == ATTEMPTS or not passes:
                         raise fault from error
         raise AssertionError("the last attempt returns or raises")
 

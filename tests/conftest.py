@@ -47,7 +47,7 @@ for name in [name for name in os.environ if name.startswith(("BT_", "STRATA_"))]
         del os.environ[name]
 
 # The same examples on every machine and in every run; how long one takes says nothing about the code.
-settings.register_profile("strata", derandomize=True, deadline=None, database=None, print_blob=True)
+settings.register_profile("strata", max_examples=40, derandomize=True, deadline=None, database=None, print_blob=True)
 settings.load_profile("strata")
 
 

@@ -50,25 +50,34 @@ def parse(path: Path) -> ast.Module:
 
 @pytest.fixture(scope="module", autouse=True)
 def _trees() -> Iterator[None]:
-    """Parsed once for all tests of this file, and not kept for those of others."""
+    """Parsed and looked through once for all tests of this file, and not kept for those of others."""
     yield
-    parse.cache_clear()
+    for each in (parse, walked, imported, called):
+        each.cache_clear()
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
+@cache
+def walked(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes of a tree; every rule looks through them."""
+    return tuple(ast.walk(tree))
+
+
+@cache
+def imported(tree: ast.AST) -> tuple[str, ...]:
     """Every imported name in full, those inside functions too; a relative import starts with a dot."""
-    for node in ast.walk(tree):
+    names: list[str] = []
+    for node in walked(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
+            names += (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
+    return tuple(names)
 
 
-def called(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+@cache
+def called(tree: ast.AST) -> tuple[tuple[str, ast.Call], ...]:
     """Every call whose target is a plain dotted name, with that name."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
+    return tuple((ast.unparse(node.func), node) for node in walked(tree) if isinstance(node, ast.Call))
 
 
 def layer_of(path: Path) -> str | None:
@@ -113,7 +122,7 @@ def blind_excepts(path: Path, tree: ast.AST) -> list[str]:
     """Handlers that catch everything, whatever it is."""
     blind = {"Exception", "BaseException"}
     faults = []
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.ExceptHandler):
             kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
             if any(kind is None or ast.unparse(kind) in blind for kind in kinds):

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from subnet.canonical import canonical, parse
+from subnet.canonical import canonical, digest, parse
 from subnet.config import REDUCTIONS, OuterConfig, ReduceConfig, RunConfig
 from subnet.errors import ConfigError
 from tests.model.tiny import tiny_run
@@ -22,6 +22,15 @@ def test_a_run_names_its_compute_dtype_and_its_optimizer(dtype: str, optimizer: 
     run = msgspec.structs.replace(RUN, train=msgspec.structs.replace(RUN.train, dtype=dtype, optimizer=optimizer))
     assert parse(canonical(run), RunConfig) == run
     assert (run.run_id == RUN.run_id) == ((dtype, optimizer) == ("float32", "adamw"))
+
+
+def test_an_id_that_was_read_is_not_carried_into_a_changed_copy() -> None:
+    """It is made once for a run, and is no part of what a run says."""
+    read, fresh = parse(canonical(RUN), RunConfig), parse(canonical(RUN), RunConfig)
+    assert read.run_id is read.run_id
+    assert read == fresh and canonical(read) == canonical(fresh)
+    changed = msgspec.structs.replace(read, seed=read.seed + 1)
+    assert changed.run_id != read.run_id == fresh.run_id == digest(canonical(fresh))
 
 
 @pytest.mark.parametrize(

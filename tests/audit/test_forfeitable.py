@@ -56,7 +56,7 @@ def act(state: RunState, chosen: tuple) -> Segment | None:
     return None
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(histories)
 def test_what_is_at_stake_is_the_score_that_an_upheld_fail_would_void(chosen):
     """When a segment is committed, forfeitable is its author's score in the neutral books with all windows closed."""
@@ -68,7 +68,6 @@ def test_what_is_at_stake_is_the_score_that_an_upheld_fail_would_void(chosen):
             assert forfeitable(state, made, count=state.count) == before.get(made.hotkey, 0)
 
 
-@settings(max_examples=100)
 @given(histories)
 def test_the_rate_under_a_head_is_the_same_for_ever(chosen):
     """Fails, taints and forfeits that come after the head do not reach back: a draw can be repeated at any time."""

@@ -57,6 +57,7 @@ def test_faults_are_one_sentence_and_end_with_2(words: list[str], capsys: pytest
     assert error.count("\n") == 1
 
 
+@pytest.mark.flow
 def test_the_chain_says_its_port_refuses_a_busy_one_and_ends_on_sigterm(repository: Path):
     command = [sys.executable, "-m", "subnet.cli.main", "chain", "--port"]
     chain = subprocess.Popen([*command, "0"], cwd=repository, stdout=subprocess.PIPE, text=True)

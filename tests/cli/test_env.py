@@ -34,7 +34,10 @@ def test_a_wrong_line_is_named_by_its_number_and_not_shown(line: str):
     assert SECRET not in str(caught.value)
 
 
-@given(st.dictionaries(st.from_regex(r"[A-Z_][A-Z0-9_]*", fullmatch=True), st.text(st.characters(codec="utf-8"))))
+NAMES = st.builds("{}{}".format, st.sampled_from("A_"), st.text("AZ09_", max_size=3))
+
+
+@given(st.dictionaries(NAMES, st.text(st.characters(codec="utf-8"), max_size=20), max_size=4))
 def test_what_is_written_in_quotes_comes_back(settings: dict[str, str]):
     plain = {name: "".join(each for each in value if each.isprintable()) for name, value in settings.items()}
     quoted = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in plain.items()}

@@ -72,6 +72,7 @@ def test_the_leaderboard_s_entry_point_serves_a_page(typed: str, meant: str):
     assert translated("leaderboard", typed.split()) == meant.split()
 
 
+@pytest.mark.flow
 def test_an_entry_point_runs_from_anywhere(repository: Path, tmp_path: Path):
     command = [sys.executable, str(repository / "neurons" / "leaderboard.py"), "--wallet.name", "a", "--once"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

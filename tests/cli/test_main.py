@@ -58,9 +58,11 @@ def test_the_overview_loads_nothing_heavy(repository: Path):
     assert loaded(repository, "from subnet.cli.main import run; run(['--help'])") == set()
 
 
+@pytest.mark.flow
 def test_the_dev_chain_loads_neither_torch_nor_the_sdk(repository: Path):
     assert loaded(repository, "import subnet.cli.chain") & {"torch", "transformers", "bittensor"} == set()
 
 
+@pytest.mark.flow
 def test_the_leaderboard_loads_neither_torch_nor_the_sdk(repository: Path):
     assert loaded(repository, "import subnet.cli.leaderboard") & {"torch", "transformers", "bittensor"} == set()

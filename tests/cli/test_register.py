@@ -145,6 +145,7 @@ def register(place: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Calla
     return call
 
 
+@pytest.mark.flow
 def test_on_a_chain_a_uid_is_bought_once_and_known_the_second_time(register: Callable[..., Done]):
     first = json.loads(register(RICH, "--yes", "--json").out)
     again = json.loads(register(RICH, "--json").out)
@@ -164,6 +165,7 @@ def test_on_a_chain_a_uid_is_bought_once_and_known_the_second_time(register: Cal
         (LOCKED, ["--yes", "--netuid", "9"], "expected subnet 9 on "),
     ],
 )
+@pytest.mark.flow
 def test_on_a_chain_what_cannot_be_is_one_sentence_and_ends_with_2(
     wallet: str, words: list[str], said: str, register: Callable[..., Done]
 ):

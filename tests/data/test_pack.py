@@ -18,7 +18,7 @@ from subnet.errors import CorpusError
 from tests.data.small import small_corpus, small_run
 
 
-@given(size=st.integers(1, 400), key=st.binary(min_size=32, max_size=32))
+@given(size=st.integers(1, 200), key=st.binary(min_size=32, max_size=32))
 def test_a_permutation_reaches_every_position_once(size: int, key: bytes):
     assert sorted(permute(position, size, key) for position in range(size)) == list(range(size))
 
@@ -63,7 +63,7 @@ def test_the_order_is_pinned():
     assert heldout_sequences(small_run(), small_corpus(), 0) == [114, 119]
 
 
-@given(heldout_every=st.integers(2, 9), num_tokens=st.integers(120, 900), passes=st.integers(1, 3))
+@given(heldout_every=st.integers(2, 9), num_tokens=st.integers(120, 500), passes=st.integers(1, 3))
 def test_every_pass_takes_every_training_sequence_once_and_never_a_held_out_one(
     heldout_every: int, num_tokens: int, passes: int
 ):
@@ -75,7 +75,7 @@ def test_every_pass_takes_every_training_sequence_once_and_never_a_held_out_one(
         assert sorted(training_sequences(run, corpus, index)[0] for index in indices) == training
 
 
-@given(heldout_every=st.integers(2, 9), num_tokens=st.integers(120, 900))
+@given(heldout_every=st.integers(2, 9), num_tokens=st.integers(120, 500))
 def test_held_out_microbatches_hold_each_held_out_sequence_once_and_nothing_else(heldout_every: int, num_tokens: int):
     run, corpus = small_run(heldout_every=heldout_every, sequences=1), small_corpus(num_tokens)
     heldout = [number for number in range((num_tokens - 1) // 8) if number % heldout_every == heldout_every - 1]

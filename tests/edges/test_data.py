@@ -42,6 +42,7 @@ def test_the_default_corpus_is_the_standard_librarys_source():
     assert measure_corpus("stdlib", "", "", "bytes").digest == corpus.digest
 
 
+@pytest.mark.flow
 def test_a_process_of_its_own_finds_the_same_corpus_without_any_large_library():
     lines = (
         "import sys",

@@ -61,6 +61,7 @@ def test_the_runs_data_loads_and_gives_training_and_held_out_microbatches(texts:
         heldout_microbatch(run, corpus, index)
 
 
+@pytest.mark.flow
 def test_a_run_is_built_without_any_large_library():
     lines = (
         "import sys",

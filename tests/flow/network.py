@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from subnet.cheats.base import Cheat
 from subnet.config import RunConfig
@@ -31,8 +34,30 @@ from template.web import application
 
 ORCHESTRATOR = "orchestrator:1"
 STORE_BYTES = 1 << 30
-LIMIT_S = 270.0  # for a few seconds of work, on a machine that does other things too
+LIMIT_S = 500.0  # for a few seconds of work, on a machine that does other things too
+STARVED_S = 10.0  # a step's deadline where a neighbour waits in vain: long enough for all that does come
 DRAWS_ALL_RAO, DRAWS_NONE_RAO = 10**18, 10**12  # beside each other they have all but 1e-6 of the stake, and the rest
+
+
+def unhurried(run: RunConfig, *, deadline_s: float = LIMIT_S) -> RunConfig:
+    """A run whose steps and rounds end when all is done, however slow the machine: no deadline comes before that."""
+    return replace(run, lanes=replace(run.lanes, deadline_s=deadline_s))
+
+
+class Held(Cheat):
+    """Honest, and from one step on it waits before its optimizer step until it is let go: training stands still there,
+    until something else has happened."""
+
+    def __init__(self, from_step: int) -> None:
+        super().__init__(0.0)
+        self.from_step = from_step
+        self.go = threading.Event()
+
+    def optimizer_step(self, honest: Callable[[int], float], global_step: int) -> float:
+        """As it is, and not before its time."""
+        if global_step >= self.from_step:
+            self.go.wait()
+        return honest(global_step)
 
 
 @dataclass(kw_only=True)
@@ -52,6 +77,7 @@ class Network:
     miners: dict[str, Miner] = field(default_factory=dict)
     validators: dict[str, Validator] = field(default_factory=dict)
     num_miners: int = 4
+    alive_s: float = LIMIT_S  # nobody is taken for dead because all of this process is slow
 
     @property
     def state(self) -> RunState:
@@ -91,6 +117,7 @@ class Network:
             verifier=FakeVerifier(signer.hotkey),
             start=Start(num_miners=self.num_miners, patience_s=20.0),
         )
+        self.orchestrator.alive_s = self.alive_s
         await self.orchestrator.open(self.run)
         routes = [
             *orchestrator_routes.routes(self.orchestrator),
@@ -203,6 +230,9 @@ async def network(
         yield net
     finally:
         working = [*net.tasks.values(), *net.letters.values()]
+        for miner in net.miners.values():
+            if isinstance(miner.cheat, Held):
+                miner.cheat.go.set()
         for task in working:
             task.cancel()
         await asyncio.gather(*working, return_exceptions=True)

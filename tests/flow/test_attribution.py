@@ -18,15 +18,14 @@ from subnet.wire.codec import decode, encode
 from subnet.wire.frames import decode_frame, encode_frame
 from template.errors import RefusedRequest
 from template.fake.keys import FakeSigner
-from tests.flow.network import Network, network
+from tests.flow.network import STARVED_S, Network, network, unhurried
 
 pytestmark = pytest.mark.flow
 
 
-def small_run(deadline_s: float = 6.0) -> RunConfig:
-    """One round of four steps; validator-0 draws every segment."""
-    run = build_run(RunOptions(model="nano", rounds=1, steps=4, segment_steps=2))
-    run = replace(run, lanes=replace(run.lanes, deadline_s=deadline_s))
+def small_run(*, steps: int = 4) -> RunConfig:
+    """One round; validator-0 draws every segment."""
+    run = unhurried(build_run(RunOptions(model="nano", rounds=1, steps=steps, segment_steps=(steps + 1) // 2)))
     return replace(run, audit=replace(run.audit, rate_frac=1.0, grace_s=1.0), pay=replace(run.pay, audit_window_s=1.0))
 
 
@@ -36,6 +35,11 @@ def hotkey(name: str) -> str:
 
 def of(net: Network, stage: int) -> list[Segment]:
     return [segment for segment in net.state.segments.values() if segment.stage == stage]
+
+
+def starved_run() -> RunConfig:
+    """One step, which only its deadline ends: somebody waits for what never comes."""
+    return unhurried(small_run(steps=1), deadline_s=STARVED_S)
 
 
 async def done(net: Network) -> None:
@@ -74,7 +78,7 @@ class Spoils(Cheat):
 
 async def test_a_microbatch_whose_input_was_refused_pays_nobody(tmp_path: Path) -> None:
     """Neither who sent it nor who refused it states it, and the others are paid on both stages."""
-    run = small_run(2.0)
+    run = starved_run()
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         net.start_miner("miner-0", Spoils(1.0))
         net.start_miner("miner-1", Spoils(1.0))
@@ -88,7 +92,7 @@ async def test_a_microbatch_whose_input_was_refused_pays_nobody(tmp_path: Path) 
 
 async def test_who_keeps_the_gradient_for_itself_is_not_paid_for_it(tmp_path: Path) -> None:
     """`starve`: nobody acknowledged it, the relay was not asked either; the work is committed and never payable."""
-    run = small_run(2.0)
+    run = starved_run()
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         for name in ("miner-0", "miner-1"):
             net.start_miner(name, make_cheat("starve"))  # a first stage has no gradient to keep
@@ -109,7 +113,7 @@ class Denying(Inbox):
 
 async def test_a_neighbour_that_does_not_acknowledge_a_gradient_costs_its_sender_nothing(tmp_path: Path) -> None:
     """The relay saw the fit and planned frame refused, and signs in the neighbour's place: the work is paid."""
-    run = small_run(2.0)
+    run = starved_run()
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         for name in ("miner-0", "miner-1"):
             miner = net.start_miner(name)

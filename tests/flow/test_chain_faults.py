@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import re
-import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,17 +18,17 @@ from subnet.nodes.weighing import Weighing
 from template.devchain.genesis import Genesis, GenesisValidator, genesis_to_dict
 from template.errors import ChainUnreachable
 from template.sdk import SdkChain, create_wallet
-from template.session import Patience
 from template.values import ChainView
 from tests.flow.conftest import LONGEST_S, Machine
 from tests.template.conftest import ChainThread
+from tests.template.faulty import PROMPT
 from tests.template.proxy import proxy_to
 
 pytestmark = pytest.mark.flow
 
 BLOCK_S = 0.05
 TEMPO = 20
-QUICK = Patience(connect_s=0.6, read_s=0.6, pause_s=0.02, outage_s=20.0)
+TURN = 60  # pieces of what a client sends: enough for a connection's begin and a look at a block
 
 
 def genesis_of(folder: Path, **changes: object) -> Genesis:
@@ -49,13 +48,11 @@ def genesis_of(folder: Path, **changes: object) -> Genesis:
     return Genesis(**values | changes)  # type: ignore[arg-type]
 
 
-def test_a_miner_that_starts_before_its_chain_goes_on_when_that_is_up(machine: Machine) -> None:
+def test_a_miner_that_starts_before_its_chain_goes_on_when_that_is_up(machine: Machine, reserved: int) -> None:
     """In the meantime one line says what it waits for; then it finds that it is not registered, as it should."""
-    wallets = machine.folder / "wallets"
+    wallets, port = machine.folder / "wallets", str(reserved)
     file = machine.folder / "genesis.json"
     file.write_text(json.dumps(genesis_to_dict(genesis_of(wallets))))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     place = ["--network", f"ws://127.0.0.1:{port}", "--wallet-path", str(wallets), "--wallet", "ann"]
     miner = machine.start("miner", *place, "--data-dir", str(machine.folder / "data"))
     miner.until("waiting for=chain endpoint=")
@@ -86,7 +83,7 @@ async def live(chain: SdkChain, weighing: Weighing, until: str) -> None:
 async def test_a_uid_that_changes_hands_is_noticed_shown_and_never_paid_for_another_s_work(
     commit_reveal: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ann's seat goes to Eve after Ann was given weight, over a connection that is cut every five blocks."""
+    """Ann's seat goes to Eve after Ann was given weight, over a connection that is cut every few looks."""
     node = ChainThread(genesis_of(tmp_path, max_uids=3, commit_reveal=commit_reveal))
     wallets = {name: create_wallet(name, "default", tmp_path) for name in ("validator", "ann", "eve")}
     ann, eve = (wallets[name].hotkey.ss58_address for name in ("ann", "eve"))
@@ -95,9 +92,9 @@ async def test_a_uid_that_changes_hands_is_noticed_shown_and_never_paid_for_anot
         return {neuron.uid: 1.0 for neuron in view.neurons if neuron.hotkey == ann}
 
     async with proxy_to(node.port) as proxy:
-        chain = SdkChain(proxy.url, 1, wallets["validator"], patience=QUICK)
+        chain = SdkChain(proxy.url, 1, wallets["validator"], patience=PROMPT)
         others = [SdkChain(node.url, 1, wallets[name]) for name in ("ann", "eve")]
-        proxy.cut_after_s = 5 * BLOCK_S
+        proxy.cut_after = TURN
         assert await others[0].register() == 2
         registered = await others[0].block()
         while (await others[0].view()).last_epoch_block <= registered:
@@ -141,7 +138,7 @@ def test_a_run_is_made_for_the_blocks_of_its_chain(machine: Machine) -> None:
     assert parse(begun.config.encode(), RunConfig).pay.audit_window_s == 192.0, "20 s would be a second's blocks"
     for command in (orchestrator, chain):
         command.process.terminate()
-        assert command.process.wait(10) in (0, 75)
+        assert command.process.wait(LONGEST_S) in (0, 75)
 
 
 async def test_a_node_that_answers_503_for_long_also_to_every_reconnect_stops_no_loop(tmp_path: Path) -> None:
@@ -151,7 +148,7 @@ async def test_a_node_that_answers_503_for_long_also_to_every_reconnect_stops_no
     readiness = Readiness(clock=lambda: clock_s)
     seen: list[int] = []
     async with proxy_to(node.port) as proxy:
-        hasty = replace(QUICK, outage_s=0.5)
+        hasty = replace(PROMPT, outage_s=0.5)
         chain = SdkChain(proxy.url, 1, create_wallet("ann2", "default", tmp_path), patience=hasty)
 
         async def loop() -> None:

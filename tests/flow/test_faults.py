@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from subnet.cheats.base import Cheat
 from subnet.config import RunConfig
 from subnet.edges.data import load_corpus
 from subnet.edges.presets import RunOptions, build_run
@@ -14,18 +15,19 @@ from subnet.ledger.fold import fold
 from subnet.ledger.state import Segment, state_digest
 from subnet.wire.messages import Join, Plan, read_signed
 from template.fake.keys import FakeSigner
-from tests.flow.network import DRAWS_ALL_RAO, Network, network
+from tests.flow.network import DRAWS_ALL_RAO, LIMIT_S, Held, Network, network, unhurried
 
 pytestmark = pytest.mark.flow
 
-ALIVE_S = 5.0  # a poll lasts four seconds
-DEADLINE_S = 6.0  # longer, so that who died in a step is known to be dead at its end
+ALIVE_S = 8.0  # a poll lasts four seconds
+DEADLINE_S = 12.0  # longer, so that who died in a step is known to be dead at its end
 
 
-def small_run(*, rounds: int = 2, steps: int = 8) -> RunConfig:
-    """The smallest model, short rounds and short deadlines; every segment is audited."""
+def small_run(*, rounds: int = 2, steps: int = 8, deadline_s: float = LIMIT_S) -> RunConfig:
+    """The smallest model and short rounds; every segment is audited. Who dies in a step is waited for until its
+    deadline."""
     run = build_run(RunOptions(model="nano", rounds=rounds, steps=steps, segment_steps=2))
-    run = replace(run, lanes=replace(run.lanes, deadline_s=DEADLINE_S))
+    run = unhurried(run, deadline_s=deadline_s)
     return replace(run, audit=replace(run.audit, rate_frac=1.0), pay=replace(run.pay, audit_window_s=1.0))
 
 
@@ -33,11 +35,11 @@ def hotkey(name: str) -> str:
     return FakeSigner(name).hotkey
 
 
-def start(net: Network) -> None:
-    """All miners, and an orchestrator that notices a death soon."""
-    net.orchestrator.alive_s = ALIVE_S
+def start(net: Network, cheat: Cheat | None = None, *, alive_s: float = LIMIT_S) -> None:
+    """All miners, with a cheat of the test's; how soon the orchestrator notices a death."""
+    net.orchestrator.alive_s = alive_s
     for number in range(net.num_miners):
-        net.start_miner(f"miner-{number}")
+        net.start_miner(f"miner-{number}", cheat)
 
 
 def segments(net: Network, name: str) -> list[Segment]:
@@ -71,9 +73,9 @@ async def bring_back(net: Network, name: str) -> None:
 
 async def test_a_miner_dies_and_training_goes_on_within_one_step(tmp_path: Path) -> None:
     """Its last step runs to the deadline, what nobody has done of it is planned again, the next lanes leave it out."""
-    run = small_run()
+    run = small_run(deadline_s=DEADLINE_S)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=4) as net:
-        start(net)
+        start(net, alive_s=ALIVE_S)
         await net.until(lambda: net.state.global_step >= 2)
         await net.kill("miner-0")
         killed = net.state.global_step
@@ -88,7 +90,7 @@ async def test_a_miner_dies_and_training_goes_on_within_one_step(tmp_path: Path)
 
 async def test_a_miner_that_restarts_inside_a_round_goes_on_from_its_last_committed_state(tmp_path: Path) -> None:
     """Also when it ended before it could write down which state that was: the log knows."""
-    run = small_run(rounds=1, steps=14)
+    run = small_run(rounds=1, steps=14, deadline_s=DEADLINE_S)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         start(net)
         await net.until(lambda: bool(segments(net, "miner-0")))
@@ -111,7 +113,7 @@ async def test_a_miner_that_restarts_inside_a_round_goes_on_from_its_last_commit
 
 async def test_a_miner_that_restarts_while_its_round_closes_or_merges_goes_on(tmp_path: Path) -> None:
     """What it had said already is refused the second time, and that is no reason to end."""
-    run = small_run(rounds=2, steps=4)
+    run = small_run(rounds=2, steps=4, deadline_s=DEADLINE_S)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         start(net)
         await net.until(lambda: net.state.phase in ("close", "merge") or net.state.round > 0)
@@ -125,12 +127,15 @@ async def test_a_joiner_trains_from_the_next_round_s_first_step(tmp_path: Path) 
     """It gets the stage, downloads its public state, and starts with zero moments."""
     run = small_run(rounds=2, steps=6)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
-        start(net)
+        held = Held(4)  # the first round is not over before they have joined
+        start(net, held)
         await net.until(lambda: net.state.global_step >= 1)
         for name in ("late-0", "late-1"):
             net.seat(name)
             await net.until(lambda name=name: hotkey(name) in net.state.roster)
             net.start_miner(name)
+        await net.until(lambda: {hotkey("late-0"), hotkey("late-1")} <= net.state.members.keys())
+        held.go.set()
         await net.until(lambda: net.state.phase == "done")
         late = {hotkey("late-0"), hotkey("late-1")}
         rounds_of = {plan.round for plan in plans(net.orchestrator.events) if late & set(plan.path)}
@@ -168,9 +173,9 @@ async def test_the_orchestrator_is_stopped_in_mid_round_and_goes_on_from_its_led
 
 async def test_the_last_replica_of_a_stage_dies_and_another_takes_the_stage(tmp_path: Path) -> None:
     """Within one round: the round that cannot go on ends early, and the next one trains on every stage."""
-    run = small_run(rounds=2, steps=6)
+    run = small_run(rounds=2, steps=6, deadline_s=DEADLINE_S)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=3) as net:
-        start(net)
+        start(net, alive_s=ALIVE_S)
         await net.until(lambda: net.state.global_step >= 2)
         last = alone(net)
         stage = net.state.members[hotkey(last)].stage

@@ -64,7 +64,7 @@ def taint(state: RunState, failed) -> None:
             later.tainted = True
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(histories, ages, st.sampled_from(READERS))
 def test_work_is_paid_once(chosen, now_ms, own):
     """Every segment's work is in exactly one of refuted, pending, payable and unpaid, whole or in two known parts; the

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from subnet.audit.draw import OWED_ROUNDS
 from subnet.canonical import digest
 from subnet.config import RunConfig
-from subnet.edges.blobs import LocalBlobs, MemoryBlobs
+from subnet.edges.blobs import BlobStore, LocalBlobs, MemoryBlobs
 from subnet.errors import StoreError
 from subnet.incentive.owed import KEPT_S, kept_s, pinned_until
 from subnet.nodes.retention import NOTE, Retention, prune, write_note
@@ -41,7 +41,7 @@ class Clock:
         return self.now_s
 
 
-def retention(folder: Path, clock: Clock, blobs: LocalBlobs | None = None) -> Retention:
+def retention(folder: Path, clock: Clock, blobs: BlobStore | None = None) -> Retention:
     """The retention of a process that starts in this folder."""
     store = blobs or LocalBlobs(folder / "blobs", limit_bytes=LIMIT_BYTES)
     return Retention(blobs=store, run=RUN, folder=folder, clock=clock)
@@ -168,8 +168,8 @@ def test_no_audit_that_is_owed_finds_a_gap(history: list[tuple[int, bool, bool]]
     """
     clock = Clock()
     with TemporaryDirectory() as place:
-        folder = Path(place)
-        kept, root = retention(folder, clock), ""
+        folder, blobs = Path(place), MemoryBlobs(limit_bytes=LIMIT_BYTES)
+        kept, root = retention(folder, clock, blobs), ""
         segments: list[tuple[int, set[str]]] = []
         failed: set[int] = set()
         for number, (count, fails, restarts) in enumerate(history):
@@ -184,7 +184,7 @@ def test_no_audit_that_is_owed_finds_a_gap(history: list[tuple[int, bool, bool]]
                 failed.add(number)
             clock.now_s += ROUND_S
             if restarts:
-                kept = retention(folder, clock)
+                kept = retention(folder, clock, blobs)
             there = set(kept.blobs.digests())
             for made, names in segments:
                 if made > number - OWED_ROUNDS or (made in failed and number <= pinned_until(RUN, made)):

@@ -11,10 +11,11 @@ from template.sdk import SdkChain, create_wallet
 from template.session import Patience
 from tests.template.conftest import ChainThread
 
-QUICK = Patience(connect_s=0.6, read_s=0.6, pause_s=0.02, outage_s=20.0)
+PROMPT = Patience(pause_s=0.02)  # does not rest long; what answers is waited for, however loaded the machine
+HASTY = Patience(connect_s=3.0, read_s=3.0, pause_s=0.02)  # where silence has to be waited out
 BLOCK_S = 0.05
 LAG_BLOCKS = 3
-LIMIT_BLOCKS = 30
+LIMIT_BLOCKS = 200
 VALIDATORS = 8
 RICH = 12
 

@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+LIMIT_S = 120.0  # for what takes milliseconds, on a machine that does other things too
+Ends = set[asyncio.StreamWriter]
+
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -12,16 +15,17 @@ class Proxy:
 
     def __init__(self, port: int) -> None:
         self.url = ""
-        self.cut_on: bytes | None = None  # cut everything once a client has sent this
-        self.cut_after_s = 0.0  # cut each connection after so long
+        self.cut_on: bytes | None = None  # cut everything once the node answers a client that has sent this
+        self.cut_after = 0  # cut each connection after so many pieces of what a client sends; 0: never
         self.silent = False  # take connections and bytes, and give none back
         self.refusing = False  # answer every new connection with HTTP 503
         self.swallowed: bytes | None = None  # do not deliver what the node sends with this in it
         self.connections = 0
         self.open = 0
         self.most_open = 0
+        self._sent = False  # that has been sent
         self._upstream = port
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._writers: Ends = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,29 +43,45 @@ class Proxy:
         self._writers |= ends
         self.open += 1
         self.most_open = max(self.most_open, self.open)
-        if self.cut_after_s:
-            asyncio.get_running_loop().call_later(self.cut_after_s, self.cut, ends)
-        await asyncio.gather(self._pump(reader, up_writer, True), self._pump(up_reader, writer, False))
+        await asyncio.gather(self._pump(reader, up_writer, ends), self._pump(up_reader, writer))
         self.open -= 1
         self._writers -= ends
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, outbound: bool) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends: Ends | None = None) -> None:
+        """Pass one direction on; `ends` are both of a connection whose client this reads from."""
+        pieces = 0
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(2**16):
-                if self.silent or (not outbound and self.swallowed and self.swallowed in data):
+                if self.silent or (ends is None and self.swallowed and self.swallowed in data):
                     continue
+                if ends is None and self._sent:
+                    self._sent, self.cut_on = False, None
+                    self.cut()
+                    break
+                self._sent |= ends is not None and self.cut_on is not None and self.cut_on in unmasked(data)
                 writer.write(data)
                 await writer.drain()
-                if outbound and self.cut_on and self.cut_on in unmasked(data):
-                    self.cut_on = None
-                    await asyncio.sleep(0.3)
-                    self.cut()
+                pieces += 1
+                if ends is not None and pieces == self.cut_after:
+                    self.cut(ends)
         writer.close()
 
-    def cut(self, writers: set[asyncio.StreamWriter] | None = None) -> None:
+    def cut(self, writers: Ends | None = None) -> None:
         """Cut these connections, by default all."""
         for writer in list(self._writers if writers is None else writers):
             writer.close()
+
+    async def until_open(self, most: int) -> None:
+        """Return once no more connections than so many are open; those that were left take a while to close."""
+        async with asyncio.timeout(LIMIT_S):
+            while self.open > most:
+                await asyncio.sleep(0.01)
+
+    async def until_tried(self, times: int) -> None:
+        """Return once there were so many connections in all."""
+        async with asyncio.timeout(LIMIT_S):
+            while self.connections < times:
+                await asyncio.sleep(0.01)
 
     async def close(self) -> None:
         """Cut everything and wait until it is gone."""

@@ -28,8 +28,9 @@ async def main(running):
 sys.exit(run_neuron(main, name="miner", data_dir=Path(sys.argv[1]), hotkey="5Alice"))
 """
 LEAVES = "await running.stopping.wait(); sys.stdout.write('left')"
-DEAF = "await asyncio.sleep(60)"
-STUCK = "time.sleep(60)"
+DEAF = "await asyncio.sleep(600)"
+STUCK = "time.sleep(600)"
+LIMIT_S = 120.0  # for what takes five seconds at the most, on a machine that does other things too
 
 
 def start(data_dir: Path, body: str = LEAVES) -> subprocess.Popen[str]:
@@ -101,15 +102,17 @@ def test_a_neuron_that_ends_by_itself_ends_well() -> None:
     assert run_neuron(main, name="miner") == 0
 
 
+@pytest.mark.flow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_the_neuron_leave_cleanly(tmp_path: Path, number: int) -> None:
     process = start(tmp_path)
     ready(process)
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=20)
+    stdout, stderr = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0 and stdout == "left" and "Traceback" not in stderr
 
 
+@pytest.mark.flow
 def test_a_neuron_that_does_not_leave_is_gone_after_five_seconds(tmp_path: Path) -> None:
     """The grace is four seconds, the limit five, even for a process that is stuck outside its event loop."""
     processes = [start(tmp_path / "deaf", DEAF), start(tmp_path / "stuck", STUCK)]
@@ -119,25 +122,27 @@ def test_a_neuron_that_does_not_leave_is_gone_after_five_seconds(tmp_path: Path)
     for process in processes:
         process.send_signal(signal.SIGTERM)
     for process in processes:
-        process.communicate(timeout=8)
+        process.communicate(timeout=LIMIT_S)
     assert [process.returncode for process in processes] == [0, 1]
 
 
+@pytest.mark.flow
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     process = start(tmp_path, DEAF)
     ready(process)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    assert process.stderr is not None and any("stopping signal=SIGINT" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=3)
-    assert process.returncode == 0
+    _, stderr = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0 and "did not leave" not in stderr
 
 
+@pytest.mark.flow
 def test_a_second_process_of_one_hotkey_is_refused_with_the_first_ones_address(tmp_path: Path) -> None:
     first = start(tmp_path)
     ready(first)
     second = start(tmp_path)
-    _, stderr = second.communicate(timeout=20)
+    _, stderr = second.communicate(timeout=LIMIT_S)
     assert second.returncode == 2
     assert f"found process {first.pid} at 198.18.0.1:8091; stop that one" in stderr
     first.kill()
@@ -145,7 +150,7 @@ def test_a_second_process_of_one_hotkey_is_refused_with_the_first_ones_address(t
     third = start(tmp_path)
     ready(third)
     third.send_signal(signal.SIGTERM)
-    third.communicate(timeout=20)
+    third.communicate(timeout=LIMIT_S)
     assert third.returncode == 0
 
 

@@ -11,11 +11,10 @@ import pytest
 
 from template.errors import ChainUnreachable, NetworkError, SubnetNotFound, WalletError
 from template.sdk import HotkeySigner, SdkChain, create_wallet, load_wallet
-from template.session import Patience
+from tests.ports import reserved_port
 from tests.template.conftest import ChainThread, DevSubnet
+from tests.template.faulty import HASTY, PROMPT
 from tests.template.proxy import Proxy, proxy_to
-
-QUICK = Patience(connect_s=0.5, read_s=0.5, pause_s=0.05, outage_s=20.0)
 
 
 @pytest.fixture
@@ -24,28 +23,31 @@ async def proxy(dev_chain: ChainThread) -> AsyncIterator[Proxy]:
         yield proxy
 
 
+@pytest.mark.flow
 async def test_a_wait_for_a_block_survives_cut_connections(dev_subnet: DevSubnet, proxy: Proxy) -> None:
-    chain = dev_subnet.connect("newcomer", proxy.url, patience=QUICK)
+    chain = dev_subnet.connect("newcomer", proxy.url, patience=PROMPT)
     start = await chain.block()
     waiting = asyncio.create_task(chain.wait_for_block(start + 12))
     for _ in range(4):
-        await asyncio.sleep(0.2)
         proxy.cut()
+        await asyncio.sleep(0.2)
     assert await waiting >= start + 12
     assert proxy.connections > 1
 
 
+@pytest.mark.flow
 async def test_reads_survive_cut_connections(dev_subnet: DevSubnet, proxy: Proxy) -> None:
-    chain = dev_subnet.connect("newcomer", proxy.url, patience=QUICK)
+    chain = dev_subnet.connect("newcomer", proxy.url, patience=PROMPT)
     for _ in range(5):
         proxy.cut()
         assert (await chain.view()).netuid == 1
 
 
+@pytest.mark.flow
 async def test_a_write_whose_fate_is_unknown_is_looked_up_and_not_sent_twice(
     dev_subnet: DevSubnet, proxy: Proxy
 ) -> None:
-    chain = dev_subnet.connect("newcomer", proxy.url, patience=QUICK)
+    chain = dev_subnet.connect("newcomer", proxy.url, patience=PROMPT)
     await chain.register()
     start = await chain.block()
     proxy.cut_on = b"author_submitAndWatchExtrinsic"
@@ -62,8 +64,9 @@ async def test_a_write_whose_fate_is_unknown_is_looked_up_and_not_sent_twice(
     assert found == [(record.block, record.extrinsic_index)]
 
 
+@pytest.mark.flow
 async def test_a_silent_node_costs_the_deadline(dev_subnet: DevSubnet, proxy: Proxy) -> None:
-    chain = dev_subnet.connect("newcomer", proxy.url, patience=QUICK)
+    chain = dev_subnet.connect("newcomer", proxy.url, patience=HASTY)
     await chain.block()
     proxy.silent = True
     with pytest.raises(ChainUnreachable, match="name another node as a fallback"):
@@ -72,18 +75,20 @@ async def test_a_silent_node_costs_the_deadline(dev_subnet: DevSubnet, proxy: Pr
     assert await chain.block() > 0
 
 
+@pytest.mark.flow
 async def test_a_node_that_restarts_is_found_again(dev_subnet: DevSubnet, make_genesis: Callable[..., object]) -> None:
-    node = ChainThread(make_genesis())
-    chain = dev_subnet.connect("newcomer", node.url, patience=QUICK)
-    assert await chain.block() >= 0
-    await asyncio.to_thread(node.stop)
-    with pytest.raises(ChainUnreachable, match="check the address"):
-        await chain.block()
-    waiting = asyncio.create_task(chain.wait_for_block(3))
-    again = await asyncio.to_thread(ChainThread, make_genesis(), node.port)
-    assert await waiting >= 3
-    await chain.close()
-    await asyncio.to_thread(again.stop)
+    with reserved_port() as port:
+        node = ChainThread(make_genesis(), port)
+        chain = dev_subnet.connect("newcomer", node.url, patience=PROMPT)
+        assert await chain.block() >= 0
+        await asyncio.to_thread(node.stop)
+        with pytest.raises(ChainUnreachable, match="check the address"):
+            await chain.block()
+        waiting = asyncio.create_task(chain.wait_for_block(3))
+        again = await asyncio.to_thread(ChainThread, make_genesis(), port)
+        assert await waiting >= 3
+        await chain.close()
+        await asyncio.to_thread(again.stop)
 
 
 async def test_a_stale_nonce_is_got_over(dev_subnet: DevSubnet, dev_people: dict[str, list[object]]) -> None:
@@ -112,7 +117,7 @@ async def test_a_fallback_endpoint_takes_over(dev_subnet: DevSubnet) -> None:
 
 
 async def test_an_unreachable_node_is_one_sentence(dev_subnet: DevSubnet) -> None:
-    chain = dev_subnet.connect("newcomer", "ws://127.0.0.1:9", patience=QUICK)
+    chain = dev_subnet.connect("newcomer", "ws://127.0.0.1:9", patience=PROMPT)
     with pytest.raises(ChainUnreachable, match=r"ws://127.0.0.1:9.*fallback") as caught:
         await chain.block()
     assert caught.value.exit_code == 75
@@ -188,10 +193,12 @@ def loaded_after(statement: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.split()}
 
 
+@pytest.mark.flow
 def test_the_sdk_file_imports_no_torch() -> None:
     assert "bittensor" in (loaded := loaded_after("import template.sdk")) and "torch" not in loaded
 
 
+@pytest.mark.flow
 def test_the_rest_of_the_base_imports_neither_the_sdk_nor_torch() -> None:
     names = "chain, auth, transport, web, web_client, config, neuron, wallets, session, sdk_errors, sdk_decode, nonces"
     loaded = loaded_after(f"from template import {names}; from template.fake import chain, keys, transport")

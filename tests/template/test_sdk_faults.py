@@ -1,7 +1,6 @@
 """The SDK behind our protocols while its node or the way to it fails: nothing is lost or done twice."""
 
 import asyncio
-import time
 
 import bittensor as bt
 import pytest
@@ -10,8 +9,10 @@ from bittensor.sp_core import Keypair
 from template.errors import ChainRefused, ChainUnreachable
 from template.session import Patience
 from tests.template.conftest import ChainThread
-from tests.template.faulty import BLOCK_S, QUICK, Connect, Lab, genesis_of, submissions
+from tests.template.faulty import HASTY, PROMPT, Connect, Lab, genesis_of, submissions
 from tests.template.proxy import Proxy, proxy_to
+
+pytestmark = pytest.mark.flow
 
 
 async def test_an_endpoint_that_is_down_at_the_start_is_waited_for_in_one_line(
@@ -19,11 +20,11 @@ async def test_an_endpoint_that_is_down_at_the_start_is_waited_for_in_one_line(
 ) -> None:
     async with proxy_to(lab.node.port) as proxy:
         proxy.refusing = True
-        chain = connect(proxy.url, lab.rich[0], patience=QUICK)
+        chain = connect(proxy.url, lab.rich[0], patience=PROMPT)
         with caplog.at_level("INFO", "template.session"):
             waiting = asyncio.create_task(chain.wait_for_block(0))
-            await asyncio.sleep(0.6)
-            assert not waiting.done() and proxy.connections > 2
+            await proxy.until_tried(5)
+            assert not waiting.done()
             proxy.refusing = False
             assert await waiting > 0
     said = [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"]
@@ -34,10 +35,10 @@ async def test_an_endpoint_that_is_down_at_the_start_is_waited_for_in_one_line(
 async def test_with_an_endpoint_that_drops_everything_weights_are_set_and_sockets_stay_few(
     lab: Lab, proxy: Proxy, connect: Connect
 ) -> None:
-    """A connection lives for five blocks. Every view and the weights get through, and nothing is left open."""
+    """A connection lives for two views or so. Every view and the weights get through, and nothing is left open."""
     wallet = lab.validators[0]
-    chain = connect(proxy.url, wallet, patience=QUICK)
-    proxy.cut_after_s = 5 * BLOCK_S
+    chain = connect(proxy.url, wallet, patience=PROMPT)
+    proxy.cut_after = 30
     start = await chain.block()
     await chain.set_weights({1: 1.0, 2: 3.0})
     views = 0
@@ -45,24 +46,22 @@ async def test_with_an_endpoint_that_drops_everything_weights_are_set_and_socket
         assert (await chain.view()).neuron(chain.hotkey) is not None
         views += 1
     assert proxy.most_open <= 2
-    proxy.cut_after_s = 0.0
+    proxy.cut_after = 0
     assert (await chain.weights())[1] == pytest.approx({1: 0.25, 2: 0.75}, abs=1e-4)
     assert len(await submissions(chain, "set_mechanism_weights", start)) == 1
     await chain.close()
-    await asyncio.sleep(0.05)
-    assert proxy.open == 0
+    await proxy.until_open(0)
 
 
 async def test_a_connection_that_was_closed_while_idle_is_opened_again_and_no_read_opens_another(
     lab: Lab, proxy: Proxy, connect: Connect
 ) -> None:
     """A way that closes what is idle, and more views than any tempo has blocks."""
-    chain = connect(proxy.url, lab.rich[0], patience=QUICK)
+    chain = connect(proxy.url, lab.rich[0], patience=PROMPT)
     first = await chain.view()
     for cut in range(3):
         proxy.cut()
-        while proxy.open:
-            await asyncio.sleep(0.01)
+        await proxy.until_open(0)
         assert (await chain.view()).block >= first.block
         assert proxy.connections == 2 + cut
     for _ in range(500):
@@ -76,18 +75,15 @@ async def test_a_connection_that_was_closed_while_idle_is_opened_again_and_no_re
 async def test_a_node_that_takes_connections_and_answers_nothing_gives_way_to_the_next(
     when: str, lab: Lab, proxy: Proxy, connect: Connect
 ) -> None:
-    chain = connect(proxy.url, lab.rich[0], patience=QUICK, fallback_endpoints=[lab.node.url])
+    chain = connect(proxy.url, lab.rich[0], patience=HASTY, fallback_endpoints=[lab.node.url])
     if when == "in the middle":
         assert await chain.block() > 0
     proxy.silent = True
-    started_s = time.monotonic()
     assert (await chain.view()).netuid == 1
-    assert time.monotonic() - started_s < 5.0
     assert (await chain.block_hash(1)).startswith("0x")
     assert proxy.connections == 1, "the silent node is not tried again while the other one answers"
     await chain.close()
-    await asyncio.sleep(0.05)
-    assert proxy.open == 0
+    await proxy.until_open(0)
 
 
 async def test_a_node_that_stays_silent_is_named_and_its_connections_do_not_pile_up(
@@ -98,12 +94,13 @@ async def test_a_node_that_stays_silent_is_named_and_its_connections_do_not_pile
     for _ in range(3):
         with pytest.raises(ChainUnreachable, match=r"within 0.1 s, found silence; .*name another node as a fallback"):
             await chain.view()
-    await asyncio.sleep(0.3)
-    assert proxy.connections == 9 and proxy.open <= 2
+    await proxy.until_tried(9)
+    await proxy.until_open(2)
+    assert proxy.connections == 9
 
 
 async def test_a_node_that_answers_slowly_is_waited_for_and_a_slower_one_named(lab: Lab, connect: Connect) -> None:
-    chain = connect(lab.node.url, lab.rich[0], patience=Patience(read_s=5.0))
+    chain = connect(lab.node.url, lab.rich[0], patience=PROMPT)
     first = await chain.view()
     lab.ask("dev_setDelay", 0.05)
     later = await chain.view()
@@ -118,7 +115,7 @@ async def test_a_write_whose_updates_never_arrive_is_looked_up_and_not_sent_twic
     lab: Lab, proxy: Proxy, connect: Connect
 ) -> None:
     """The subscription that would tell of the block is lost while the connection lives on."""
-    chain = connect(proxy.url, lab.rich[0], patience=QUICK)
+    chain = connect(proxy.url, lab.rich[0], patience=HASTY)
     await chain.register()
     start = await chain.block()
     proxy.swallowed = b"author_extrinsicUpdate"
@@ -134,7 +131,7 @@ async def test_a_node_of_an_older_runtime_has_the_missing_item_named(lab: Lab, c
     items = tuple(f"SubtensorModule.{each}" for each in missing)
     who = {"owner": [lab.owner], "validator": lab.validators, "rich": lab.rich}
     node = ChainThread(genesis_of(who, without_items=items, weights_rate_limit=0))
-    chain = connect(node.url, lab.validators[0], patience=QUICK)
+    chain = connect(node.url, lab.validators[0], patience=PROMPT)
     calls = (chain.set_weights({2: 1.0}), chain.publish_endpoint("198.18.0.1", 8091), chain.pending_weights())
     for item, call in zip(missing, calls, strict=True):
         with pytest.raises(ChainRefused, match=rf"{item}.*lacks that item; use a node that is up to date"):

@@ -244,6 +244,28 @@ async def test_a_refused_write_is_sent_once() -> None:
     await chain.close()
 
 
+@pytest.mark.parametrize("was_there", [True, False], ids=["the first one landed", "it had no chance"])
+async def test_a_write_that_is_refused_when_it_is_sent_again_is_looked_for_first(was_there: bool) -> None:
+    """A rate limit for example is used up by what landed although nothing was heard of it."""
+    chain, sent, looked = sessions([]), [], []
+
+    async def send(session: Plain) -> Submitted:
+        sent.append(1)
+        raise Fault("gone" if len(sent) == 1 else "too soon")
+
+    async def landed(start: int) -> bool:
+        looked.append(1)
+        return was_there and len(looked) == 2
+
+    if was_there:
+        assert (await chain.write("write", send, landed)).message == "found on the chain"
+    else:
+        with pytest.raises(ChainRefused, match="too soon"):
+            await chain.write("write", send, landed)
+    assert len(sent) == len(looked) == 2
+    await chain.close()
+
+
 async def test_a_write_is_given_up_after_a_few_attempts() -> None:
     chain, sent = sessions([]), []
 

@@ -125,6 +125,7 @@ def test_a_home_that_nobody_can_tell_is_said() -> None:
         check_wallet_files("alice", "miner", "~nosuchuser/w")
 
 
+@pytest.mark.flow
 def test_a_tilde_in_quotes_means_the_home_folder_also_where_home_is_not_set(
     repository: Path, isolated_home: Path
 ) -> None:

@@ -16,6 +16,8 @@ from template.transport import Incoming, Reply, Route
 from template.web import application, bind, port_holder, serve
 from template.web_client import ERRORS, HttpTransport, our_error
 
+LIMIT_S = 60.0  # for what takes milliseconds, on a machine that does other things too
+
 
 def one_route(handler: object, method: str = "GET") -> object:
     return application([Route(method=method, path="/", handler=handler, signed=False)], None)
@@ -72,7 +74,10 @@ def test_nobody_holds_a_free_port() -> None:
 
 
 async def test_stopping_answers_long_polls_and_ends_streams() -> None:
+    polled, streamed = asyncio.Event(), asyncio.Event()
+
     async def forever(request: Incoming) -> Reply:
+        polled.set()
         await asyncio.Event().wait()
         return Reply()
 
@@ -93,12 +98,17 @@ async def test_stopping_answers_long_polls_and_ends_streams() -> None:
     transport = HttpTransport(None)
 
     async def read() -> int:
-        return sum([len(piece) async for piece in transport.download(server.url, "/stream", limit_bytes=10**6)])
+        length = 0
+        async for piece in transport.download(server.url, "/stream", limit_bytes=10**6):
+            length += len(piece)
+            streamed.set()
+        return length
 
     poll = asyncio.create_task(transport.request("GET", server.url, "/poll"))
     stream = asyncio.create_task(read())
-    await asyncio.sleep(0.1)
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(LIMIT_S):
+        await polled.wait()
+        await streamed.wait()
         await server.stop()
     with pytest.raises(PeerRefused, match="stopping"):
         await poll
@@ -124,8 +134,10 @@ async def test_a_fault_of_the_handler_is_logged_and_answered_with_500(caplog: py
 
 async def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
     seen: list[str] = []
+    begun = asyncio.Event()
 
     async def take(request: Incoming) -> Reply:
+        begun.set()
         try:
             await request.body(length_bytes=1000)
         except BodyMismatch as error:
@@ -136,9 +148,9 @@ async def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
         await writer.drain()
-        await asyncio.sleep(0.05)
-        writer.close()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(LIMIT_S):
+            await begun.wait()
+            writer.close()
             while not seen:
                 await asyncio.sleep(0.01)
     assert "the connection ended after 3 bytes" in seen[0]

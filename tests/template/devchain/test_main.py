@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from template.devchain.genesis import Genesis, genesis_to_dict
 
 ROOT = Path(__file__).parents[3]
@@ -29,6 +31,7 @@ def end(process: subprocess.Popen[str]) -> int:
     return process.returncode
 
 
+@pytest.mark.flow
 def test_a_chain_goes_on_from_the_state_it_left(
     genesis_for: Callable[..., Genesis], rpc: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -44,6 +47,7 @@ def test_a_chain_goes_on_from_the_state_it_left(
     assert end(second) == 0
 
 
+@pytest.mark.flow
 def test_the_chain_never_imports_torch_or_the_sdk() -> None:
     code = "import sys, template.devchain.__main__; print(sorted({'torch', 'bittensor'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

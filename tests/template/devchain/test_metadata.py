@@ -100,6 +100,7 @@ def test_an_endpoint_without_version_15_is_refused() -> None:
         unwrap_option(b"\x00")
 
 
+@pytest.mark.flow
 def test_the_script_makes_it_from_a_source_distribution(tmp_path: Path) -> None:
     """A stand-in distribution that holds the packaged bytes gives the packaged file back."""
     raw = lzma.decompress(PACKED.read_bytes())
@@ -114,6 +115,7 @@ def test_the_script_makes_it_from_a_source_distribution(tmp_path: Path) -> None:
     assert lzma.decompress((tmp_path / "out.xz").read_bytes()) == raw
 
 
+@pytest.mark.flow
 def test_the_script_makes_it_from_a_live_endpoint(chain: "object", tmp_path: Path) -> None:
     url = chain.url  # type: ignore[attr-defined]
     command = [sys.executable, ROOT / "scripts/metadata", "--endpoint", url, "--out", tmp_path / "out.xz"]

@@ -29,7 +29,7 @@ def methods(genesis_for: Callable[..., Genesis]) -> Methods:
 
 
 @given(data=st.data(), params=st.lists(VALUES, max_size=4))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_parameters_are_answered_or_refused(methods: Methods, data: st.DataObject, params: list[Any]) -> None:
     name = data.draw(st.sampled_from(methods.call("rpc_methods", [])["methods"]))
     try:
@@ -39,7 +39,7 @@ def test_random_parameters_are_answered_or_refused(methods: Methods, data: st.Da
 
 
 @given(data=st.data(), argument=st.binary(max_size=80))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_runtime_calls_are_answered_or_refused(methods: Methods, data: st.DataObject, argument: bytes) -> None:
     apis = methods.chain.runtime.apis
     api = data.draw(st.sampled_from(sorted(apis)))
@@ -51,7 +51,7 @@ def test_random_runtime_calls_are_answered_or_refused(methods: Methods, data: st
 
 
 @given(raw=st.binary(max_size=300))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_bytes_are_no_extrinsic(methods: Methods, raw: bytes) -> None:
     with pytest.raises(PoolError):
         methods.chain.submit(raw)

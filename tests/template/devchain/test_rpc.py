@@ -26,15 +26,15 @@ def test_a_batch_is_answered_as_an_array(lab: Any) -> None:
     requests = [{"jsonrpc": "2.0", "id": each, "method": "chain_getHead", "params": []} for each in (7, 8)]
     with websocket(lab.url) as socket:
         socket.send(json.dumps(requests))
-        assert [each["id"] for each in json.loads(socket.recv(timeout=5))] == [7, 8]
+        assert [each["id"] for each in json.loads(socket.recv(timeout=60))] == [7, 8]
 
 
 def test_bad_requests_get_the_standard_errors(lab: Any, ask: Any) -> None:
     with websocket(lab.url) as socket:
         socket.send("this is not JSON")
-        assert json.loads(socket.recv(timeout=5))["error"]["code"] == -32700
+        assert json.loads(socket.recv(timeout=60))["error"]["code"] == -32700
         socket.send('{"id": 1}')
-        assert json.loads(socket.recv(timeout=5))["error"]["code"] == -32600
+        assert json.loads(socket.recv(timeout=60))["error"]["code"] == -32600
     assert ask("no_such_method")["error"]["code"] == -32601
     assert ask("state_getStorage", "zz")["error"]["code"] == -32602
     assert ask("chain_getBlockHash", "zz")["error"]["code"] == -32602
@@ -112,9 +112,9 @@ def test_a_node_that_drops_connections_cuts_later_ones_only(lab: Any, ask: Any) 
     with websocket(lab.url) as kept:
         ask("dev_setDrop", 0.1)
         with websocket(lab.url) as socket, pytest.raises(ConnectionClosed):
-            socket.recv(timeout=5)
+            socket.recv(timeout=60)
         kept.send('{"jsonrpc": "2.0", "id": 1, "method": "chain_getHead", "params": []}')
-        assert json.loads(kept.recv(timeout=5))["id"] == 1
+        assert json.loads(kept.recv(timeout=60))["id"] == 1
     ask("dev_setDrop", 0)
 
 
@@ -144,10 +144,11 @@ def test_a_slow_node_answers_late(ask: Any) -> None:
 
 def test_the_clock_can_be_shifted(ask: Any) -> None:
     key = "0xf0c365c3cf59d671eb72da0e7a4113c49f1f0515f462cdcf84e0f1d6045dfcbb"  # Timestamp.Now
+    begun_s = time.time()
     ask("dev_setClock", 60)
     ask("dev_step", 1)
     now_ms = int.from_bytes(bytes.fromhex(ask("state_getStorage", key)["result"][2:]), "little")
-    assert now_ms / 1000 - time.time() == pytest.approx(60, abs=5)
+    assert begun_s - 0.1 <= now_ms / 1000 - 60 <= time.time() + 0.1
     ask("dev_setClock", 0)
 
 
