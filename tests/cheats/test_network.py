@@ -17,17 +17,15 @@ from subnet.ledger.closed import DISSENT, UNCLOSED
 from subnet.ledger.events import Said
 from subnet.ledger.state import Segment
 from template.fake.keys import FakeSigner
-from tests.flow.network import Network, network
+from tests.flow.network import LIMIT_S, STARVED_S, Network, network, unhurried
 
 pytestmark = pytest.mark.flow
 
-DEADLINE_S = 4.0
 
-
-def small_run(*, stages: int = 2, rounds: int = 1) -> RunConfig:
-    """The smallest model; rounds of four steps in two segments, and short deadlines."""
-    run = build_run(RunOptions(model="nano", stages=stages, rounds=rounds, steps=4, segment_steps=2))
-    return replace(run, lanes=replace(run.lanes, deadline_s=DEADLINE_S), pay=replace(run.pay, audit_window_s=1.0))
+def small_run(*, stages: int = 2, steps: int = 4, deadline_s: float = LIMIT_S) -> RunConfig:
+    """The smallest model; a round of two segments, or of one where each step ends by its deadline only."""
+    run = build_run(RunOptions(model="nano", stages=stages, rounds=1, steps=steps, segment_steps=min(steps, 2)))
+    return replace(unhurried(run, deadline_s=deadline_s), pay=replace(run.pay, audit_window_s=1.0))
 
 
 async def train(net: Network, cheats: dict[int, Cheat]) -> None:
@@ -56,7 +54,7 @@ LAST = max(range(2), key=hotkey)  # of two miners the one that takes the last st
 
 async def test_who_starves_its_neighbour_is_not_paid_and_the_neighbour_is_not_late(tmp_path: Path) -> None:
     """No gradient is acknowledged, so none is payable; that the stage before can do nothing is not its fault."""
-    run = small_run()
+    run = small_run(steps=1, deadline_s=STARVED_S)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         await train(net, {LAST: make_cheat("starve")})
         assert net.state.members[hotkey(LAST)].stage == 1
@@ -67,7 +65,7 @@ async def test_who_starves_its_neighbour_is_not_paid_and_the_neighbour_is_not_la
 
 async def test_who_starves_now_and_then_is_not_paid_for_that(tmp_path: Path) -> None:
     """Half of its gradients go nowhere; its neighbour is paid for the other half."""
-    run = small_run()
+    run = small_run(steps=1, deadline_s=STARVED_S)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:
         await train(net, {LAST: make_cheat("starve", 0.5)})
         done = [work for r in net.state.receipts.values() if r.hotkey == hotkey(LAST) for work in r.work]
@@ -80,7 +78,7 @@ async def test_who_starves_now_and_then_is_not_paid_for_that(tmp_path: Path) -> 
 
 async def test_an_old_receipt_is_refused_and_an_old_frame_too(tmp_path: Path) -> None:
     """It stands in the ledger once, what is sent as a frame is dropped, and its author earns less than the others."""
-    run = small_run()
+    run = small_run(steps=2, deadline_s=STARVED_S)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=4) as net:
         await train(net, {3: make_cheat("replay", 0.5)})
         said = [r for r in net.state.receipts.values() if r.hotkey == hotkey(3) and r.kind == "step"]
@@ -90,7 +88,7 @@ async def test_an_old_receipt_is_refused_and_an_old_frame_too(tmp_path: Path) ->
 
 async def test_a_flood_is_refused_and_stops_nobody(tmp_path: Path) -> None:
     """Only what it has said before is answered, by where it stands in the log; what it spoils is paid to nobody."""
-    run = small_run()
+    run = small_run(steps=2, deadline_s=STARVED_S)
     flood = Flood(100.0)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=4) as net:
         await train(net, {3: flood})

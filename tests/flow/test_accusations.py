@@ -21,7 +21,7 @@ from template.errors import PeerRefused
 from template.fake.keys import FakeSigner
 from template.fake.transport import FakeTransport
 from template.transport import Response
-from tests.flow.network import DRAWS_ALL_RAO, DRAWS_NONE_RAO, ORCHESTRATOR, Network, network
+from tests.flow.network import DRAWS_ALL_RAO, DRAWS_NONE_RAO, ORCHESTRATOR, Network, network, unhurried
 
 pytestmark = pytest.mark.flow
 
@@ -34,7 +34,7 @@ GRACE_S = 1.0
 
 def small_run(*, steps: int = 16, segment_steps: int = 2) -> RunConfig:
     """One round of eight segments of each miner, and every segment is drawn."""
-    run = build_run(RunOptions(model="nano", rounds=1, steps=steps, segment_steps=segment_steps))
+    run = unhurried(build_run(RunOptions(model="nano", rounds=1, steps=steps, segment_steps=segment_steps)))
     audit = replace(run.audit, rate_frac=1.0, grace_s=GRACE_S)
     return replace(run, audit=audit, pay=replace(run.pay, audit_window_s=1.0))
 

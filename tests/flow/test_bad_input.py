@@ -2,11 +2,11 @@
 tells a process manager whether to try again; nothing half-written and nothing left running."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import resource
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from template.devchain.genesis import Genesis, genesis_to_dict
 from template.sdk import SdkChain, create_wallet
 from template.web import bind
 from tests.flow.conftest import LONGEST_S, Command, Machine, machine_in
+from tests.ports import reserved_port
 
 SENTENCE = re.compile(r"^(error|strata \w+): expected .+, found.+; .+$")
 LLAMA = {
@@ -220,7 +221,7 @@ class Net:
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Net]:
     """Wallets `owner`, who has a uid, and `stranger`, who has none; a chain; an orchestrator."""
-    with machine_in(tmp_path_factory.mktemp("net"), repository) as machine:
+    with contextlib.ExitStack() as reserved, machine_in(tmp_path_factory.mktemp("net"), repository) as machine:
         (machine.folder / "text").mkdir()
         (machine.folder / "text" / "a.txt").write_text("The quick brown fox jumps over the lazy dog. " * 1000)
         keys = {name: create_wallet(name, "default", machine.folder / "wallets") for name in ("owner", "stranger")}
@@ -239,8 +240,7 @@ def net(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[
             assert chain.process.poll() is None, chain.err
         found = re.search(r"ws://[0-9.:]+", chain.out)
         assert found is not None
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = reserved.enter_context(reserved_port())
         half = Net(machine=machine, endpoint=found.group(), port=port, orchestrator=chain)
         words = [*half.words("owner", "data-owner"), "--port", str(port), "--external-ip", "198.18.0.1"]
         orchestrator = machine.start("orchestrator", *words, *half.plan())

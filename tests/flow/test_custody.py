@@ -11,7 +11,7 @@ from subnet.edges.data import load_corpus
 from subnet.edges.presets import RunOptions, build_run
 from subnet.incentive.score import books
 from template.fake.keys import FakeSigner
-from tests.flow.network import network
+from tests.flow.network import Held, network, unhurried
 
 pytestmark = pytest.mark.flow
 
@@ -33,17 +33,21 @@ class Once(Cheat):
 
 async def test_a_miner_that_failed_once_starts_afresh_and_is_paid_again(tmp_path: Path) -> None:
     """Refuted, it sits out its quarantine, gives up its moments, and what it does from then on is paid in full."""
-    run = build_run(RunOptions(model="nano", rounds=4, steps=6, segment_steps=2))
+    run = unhurried(build_run(RunOptions(model="nano", rounds=4, steps=6, segment_steps=2)))
     pay = replace(run.pay, quarantine_rounds=1, audit_window_s=1.0)
     run = replace(run, audit=replace(run.audit, rate_frac=1.0), pay=pay)
     async with network(run, load_corpus(run.data), tmp_path, num_miners=4) as net:
         key, cheat = FakeSigner("miner-0").hotkey, Once(1.0)
-        for number in range(4):
-            net.start_miner(f"miner-{number}", cheat if number == 0 else Cheat(0.0))
+        net.start_miner("miner-0", cheat)
+        others = [Held(5) for _ in range(3)]  # the first round is not over before the fault is found
+        for number, held in enumerate(others, 1):
+            net.start_miner(f"miner-{number}", held)
         for name in ("validator-0", "validator-1"):
             net.start_validator(name)
         await net.until(lambda: key in net.state.voided)
         cheat.over = True
+        for held in others:
+            held.go.set()
         assert net.state.members[key].tainted
         await net.until(lambda: net.state.phase == "done")
         await net.until(lambda: all(validator.settled() for validator in net.validators.values()))

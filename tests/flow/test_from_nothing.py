@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from template.sdk import load_wallet
+from tests.ports import reserved_port
 
 HERE = re.compile(r"^```bash\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TESTNET = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -70,16 +70,11 @@ class Shell:
         raise AssertionError(f"the shell ended with {self.process.wait()} in:\n{block}\nit said:\n{said}")
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 @pytest.fixture
-def ports() -> dict[str, str]:
+def ports() -> Iterator[dict[str, str]]:
     """The ports of the page, and free ones in their place."""
-    return {"9944": str(free_port()), "8080": str(free_port())}
+    with reserved_port() as chain, reserved_port() as board:
+        yield {"9944": str(chain), "8080": str(board)}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from subnet.incentive.score import books
 from subnet.ledger.fold import fold
 from subnet.ledger.state import state_digest
 from template.fake.keys import FakeSigner
-from tests.flow.network import Network, network
+from tests.flow.network import Network, network, unhurried
 
 pytestmark = pytest.mark.flow
 
@@ -25,7 +25,7 @@ HONEST = Cheat(0.0)
 
 def short_run() -> RunConfig:
     """Two rounds of six steps on the smallest model; validator-0 draws every segment."""
-    run = build_run(RunOptions(model="nano", rounds=2, steps=6, segment_steps=2))
+    run = unhurried(build_run(RunOptions(model="nano", rounds=2, steps=6, segment_steps=2)))
     audit = replace(run.audit, rate_frac=1.0)
     return replace(run, audit=audit, pay=replace(run.pay, audit_window_s=1.0))
 

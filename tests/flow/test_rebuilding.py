@@ -13,7 +13,7 @@ from subnet.nodes.rebuilding import ANYBODY
 from template.errors import PeerRefused, RefusedRequest
 from template.fake.keys import FakeSigner
 from template.fake.transport import FakeTransport
-from tests.flow.network import Network, network
+from tests.flow.network import Network, network, unhurried
 
 pytestmark = pytest.mark.flow
 
@@ -35,7 +35,7 @@ def asked(miner: Miner, root: str) -> bool:
 
 async def test_an_audit_of_a_dropped_state_passes(tmp_path: Path) -> None:
     """Validators that come when training is over draw every segment; of most, start and end were dropped."""
-    run = build_run(RunOptions(model="nano", rounds=ROUNDS, steps=STEPS, segment_steps=1))
+    run = unhurried(build_run(RunOptions(model="nano", rounds=ROUNDS, steps=STEPS, segment_steps=1)))
     audit = replace(run.audit, rate_frac=1.0, grace_s=60.0)
     run = replace(run, audit=audit, pay=replace(run.pay, audit_window_s=1.0))
     async with network(run, load_corpus(run.data), tmp_path, num_miners=2) as net:

@@ -21,7 +21,7 @@ from subnet.nodes.validator import Validator
 from subnet.wire.messages import Verdict
 from template.fake.keys import FakeSigner, FakeVerifier
 from template.fake.transport import FakeTransport
-from tests.flow.network import DRAWS_ALL_RAO, DRAWS_NONE_RAO, ORCHESTRATOR, Network, network
+from tests.flow.network import DRAWS_ALL_RAO, DRAWS_NONE_RAO, ORCHESTRATOR, Network, network, unhurried
 
 pytestmark = pytest.mark.flow
 
@@ -30,7 +30,7 @@ HONEST, CHEATER = ("miner-0", "miner-1"), ("miner-2",)
 
 def small_run() -> RunConfig:
     """One round of segments of one step, so that each miner has some."""
-    run = build_run(RunOptions(model="nano", rounds=1, steps=8, segment_steps=1))
+    run = unhurried(build_run(RunOptions(model="nano", rounds=1, steps=8, segment_steps=1)))
     audit = replace(run.audit, rate_frac=1.0, grace_s=1.0)
     return replace(run, audit=audit, pay=replace(run.pay, audit_window_s=1.0))
 
