@@ -55,7 +55,7 @@ def test_what_came_out_is_a_line_for_each_class_and_kind():
         "largest",
         "tolerance",
     ]
-    assert lines[2].split() == ["float32", "adamw", "none", "delta", "5", "2.0e-06", "2.0e-06", "2.0e-06", "5.0e-06"]
+    assert lines[2].split() == ["float32", "adamw", "none", "delta", "5", "2.0e-06", "2.0e-06", "2.0e-06", "3.5e-06"]
 
 
 def test_the_machine_is_named():
