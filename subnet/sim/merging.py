@@ -15,11 +15,11 @@ from subnet.canonical import digest
 from subnet.config import ReduceConfig
 from subnet.data.pack import Corpus
 from subnet.merge.closed import Offer, close_set
-from subnet.merge.contribution import norm
 from subnet.merge.outer import OUTER_STEPS, Merged, Slow
 from subnet.merge.outer_apart import due, fragments, gather, mixed, pairs
 from subnet.merge.reduce import reduce_stage
 from subnet.merge.robust import reduce_by
+from subnet.merge.squares import root, sum_of_squares
 from subnet.sim.stacked import Replicas, Shape, batches, heldout_loss
 
 Flat = Float32[np.ndarray, " parameters"]
@@ -31,14 +31,18 @@ KEPT_FRAC = 0.5  # of its own that a replica keeps when a fragment comes in: the
 LIES: dict[str, Lie] = {
     "signflip": lambda own, honest, chance: -own,
     "scale": lambda own, honest, chance: own * np.float32(10),
-    "noise": lambda own, honest, chance: _noise(norm(own), own.size, chance),
+    "noise": lambda own, honest, chance: _noise(_norm(own), own.size, chance),
     "copy": lambda own, honest, chance: honest[0].copy(),
 }
 
 
 def _noise(length: float, size: int, chance: np.random.Generator) -> Flat:
     values = chance.standard_normal(size).astype(np.float32)
-    return values * np.float32(length / norm(values))
+    return values * np.float32(length / _norm(values))
+
+
+def _norm(values: Flat) -> float:
+    return root(sum_of_squares(values))
 
 
 def as_it_is(replica: int, values: Flat) -> Flat:
@@ -113,7 +117,7 @@ class Run:
 
     def _merge_all(self) -> None:
         """A round's end in a run: contributions, closed set, reduction, outer step; all start from the same again."""
-        contributions = self._contributions([end for end in self.replicas.ends()])
+        contributions = self._contributions(self.replicas.ends())
         after = self._step(self.slow[0], Merged(gradient=self._reduced(contributions)))
         self.slow = [after] * self.setting.replicas
         for place in range(self.setting.replicas):
@@ -129,7 +133,7 @@ class Run:
         tokens = self.setting.steps * self.setting.batch * self.setting.shape.tokens
         names = [digest(values.tobytes()) for values in contributions]
         offers = [
-            Offer(hotkey=f"{place}", digest=name, tokens=tokens, norm=norm(values), position=place)
+            Offer(hotkey=f"{place}", digest=name, tokens=tokens, norm=_norm(values), position=place)
             for place, (name, values) in enumerate(zip(names, contributions, strict=True))
         ]
         closed = close_set(offers, last_position=len(offers), readable=set(names))
