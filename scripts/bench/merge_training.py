@@ -30,7 +30,7 @@ from subnet.sim.stacked import Shape  # noqa: E402
 WORKERS = 4  # trainings at a time, a thread each
 SEEDS = (0, 1, 2)
 TUNED = Setting(replicas=4, rounds=48, steps=5, lr=2e-2, outer_lr=0.7, momentum=0.3, shape=Shape(blocks=1))
-TUNING = "lr of 0.004, 0.01, 0.02 and seven outer steps tried on seed 0, then kept for all"
+TUNING = "about twenty settings of H, batch, depth, lr and outer step tried on seed 0, then kept for all"
 OTHERS: dict[str, dict[str, Any]] = {
     "averaging": {"outer_lr": 1.0, "momentum": 0.0},
     "streaming": {},
