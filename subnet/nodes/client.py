@@ -75,6 +75,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     peers: dict[str, str]
     tainted: bool = False  # whether its last state goes back to a segment of which a fail is upheld
     holders: dict[str, str] = {}  # addresses of those who may have the public states of its manifests
+    validators: tuple[str, ...] = ()  # hotkeys with a permit
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,6 +96,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     peers: dict[str, str]
     tainted: bool = False  # as in `Orders`
     holders: dict[str, str] = {}
+    validators: tuple[str, ...] = ()
 
 
 def understood(body: bytes, kind: type[T]) -> T:

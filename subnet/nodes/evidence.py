@@ -36,9 +36,12 @@ LIMIT_S = 45.0  # for all of one audit's evidence, and
 LEAST_BYTES_PER_S = 1e6  # as much more as its bytes need: who drips must not hold up the audits of others
 LAST_S = LETTER_S + 15.0  # after that for the relay and the store alone: who stalls directly must not use up their time
 PEER_PATIENCE_S = 2.0
+REBUILD_FRAC = 0.25
+"""Of a round's time: two validators wait one after the other, and evidence is owed for two rounds."""
 RELAY_AWAY = {503: "receiver_away", 504: "relay_expired"}  # how the relay says that the miner does not come or answer
 LEAST_RELAY_FAULT = 429  # from here on an answer is the relay's own, but for these and
 MINER_FAULT = 502  # a miner's failure, as the relay hands it on
+REBUILDING = "rebuilding"  # and its word where it is none: the miner makes a dropped state again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +90,19 @@ def gather_limit_s(need: Needed, run: RunConfig) -> float:
     return LIMIT_S + evidence_bytes(need, run) / LEAST_BYTES_PER_S
 
 
-def grace_s(need: Needed, run: RunConfig) -> float:
-    """How long a miner may not show what it owes before that is a refusal: longer, the more it has to send."""
-    return run.audit.grace_s + evidence_bytes(need, run) / LEAST_BYTES_PER_S
+def grace_s(need: Needed, run: RunConfig, *, rebuild_s: float = 0.0) -> float:
+    """How long a miner may not show what it owes before that is a refusal: longer, the more it has to send.
+
+    rebuild_s: how long a dropped state may take to be made again, where that is what it said.
+    """
+    return run.audit.grace_s + evidence_bytes(need, run) / LEAST_BYTES_PER_S + rebuild_s
+
+
+def rebuild_s(state: RunState, hotkey: str) -> float:
+    """How long this miner may put off a state that it makes again: a part of what a round's steps take it by the
+    ledger. Bounded, for else who puts off for ever would never be judged, and be paid."""
+    member, run = state.members[hotkey], state.config
+    return REBUILD_FRAC * run.train.steps_per_round * member.step_ms / 1000
 
 
 async def gather(
@@ -131,22 +144,24 @@ async def _all(keys: Iterable[K], fetch: Callable[[K], Awaitable[V | None]]) -> 
 
 @dataclass(kw_only=True)
 class Asked:
-    """What the relay saw of one miner: letters that it answered or refused, that our time ran out for, or that the
-    relay did not carry."""
+    """What the relay saw of one miner: letters that it answered, refused or put off, that our time ran out for, or that
+    the relay did not carry."""
 
     shown: int = 0
     refused: int = 0
     late: int = 0
     untried: int = 0
+    later: int = 0  # it said that it makes the state again: no refusal for as long as that may take
 
     @property
     def witnessed(self) -> bool:
         """Whether the relay saw every refusal: a relay that fails proves nothing against a miner.
 
-        Who drips until our time is over refuses too, but only where the relay is seen to work.
+        Who drips until our time is over refuses too, but only where the relay is seen to work. So does who puts off:
+        whether for too long, the grace says (`grace_s`).
         """
-        works = self.shown + self.refused > 0
-        return works and self.refused + self.late > 0 and self.untried == 0
+        works = self.shown + self.refused + self.later > 0
+        return works and self.refused + self.late + self.later > 0 and self.untried == 0
 
 
 @dataclass(kw_only=True)
@@ -161,6 +176,7 @@ class NetworkSource:
     reach: Reach = field(init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PARALLEL))
     _states: dict[str, "asyncio.Task[bytes | None]"] = field(default_factory=dict)
+    _wanted: set[str] = field(default_factory=set)  # states that miners were told to make again
 
     def __post_init__(self) -> None:
         self.reach = Reach(self.client)
@@ -168,6 +184,10 @@ class NetworkSource:
     def witnessed(self, hotkey: str) -> bool:
         """Whether the relay path saw this miner not show what it owes."""
         return hotkey in self.asked and self.asked[hotkey].witnessed
+
+    def put_off(self, hotkey: str) -> bool:
+        """Whether this miner said that it makes a state again."""
+        return hotkey in self.asked and self.asked[hotkey].later > 0
 
     async def public(self, root: str, size_bytes: int, first_bytes: int) -> Leading | None:
         """From the run's store."""
@@ -200,7 +220,7 @@ class NetworkSource:
             return await self.reach.by_letter(peer, state.root, limit_bytes=state.size_bytes)
 
         found = await self._got(direct) if self.reach.directly(peer) else None
-        found = found if found is not None else await self._by_letter(state.holder, letter)
+        found = found if found is not None else await self._by_letter(state.holder, letter, root=state.root)
         return found if found is not None else await self._in_store(state)
 
     async def leaves(self, state: State) -> bytes | None:
@@ -214,7 +234,7 @@ class NetworkSource:
             return await self.reach.leaves_by_letter(peer, state.root, size_bytes=size_bytes)
 
         found = await self._got(direct) if self.reach.directly(peer) else None
-        found = found if found is not None else await self._by_letter(state.holder, letter)
+        found = found if found is not None else await self._by_letter(state.holder, letter, root=state.root)
         return found if found is not None else cut_leaves(await self._in_store(state), state)
 
     async def chunk(self, state: State, index: int) -> Chunk | None:
@@ -228,7 +248,7 @@ class NetworkSource:
             return read_chunk((await self.reach.ask_by_letter(peer, target)).body, state, index)
 
         found = await self._got(direct) if self.reach.directly(peer) else None
-        found = found if found is not None else await self._by_letter(state.holder, letter)
+        found = found if found is not None else await self._by_letter(state.holder, letter, root=state.root)
         if found is not None:
             return found
         return cut_chunk(await self._in_store(state), state, index)
@@ -246,9 +266,19 @@ class NetworkSource:
     async def _stored(self, name: str, size_bytes: int) -> bytes | None:
         return await self._got(lambda: self.client.get(name, limit_bytes=size_bytes), more_s=self.last_s)
 
-    async def _by_letter(self, holder: str, request: Callable[[], Awaitable[V]]) -> V | None:
-        """What the relay brings, and note whether it saw the miner not show it."""
-        seen = self.asked.setdefault(holder, Asked())
+    async def _by_letter(self, holder: str, request: Callable[[], Awaitable[V]], *, root: str = "") -> V | None:
+        """What the relay brings, and note whether it saw the miner not show it. root: of the state that it is part of;
+        one that was dropped is wanted then, and shown at a later try."""
+        found, put_off = await self._answered(self.asked.setdefault(holder, Asked()), request, holder=holder, root=root)
+        if put_off and root not in self._wanted:
+            self._wanted.add(root)
+            await self._got(lambda: self.reach.want(self._peer(holder), root), more_s=self.last_s)
+        return found
+
+    async def _answered(
+        self, seen: Asked, request: Callable[[], Awaitable[V]], *, holder: str, root: str
+    ) -> tuple[V | None, bool]:
+        """What a letter brings, and whether the miner said: later."""
         async with self._slots:
             try:
                 async with asyncio.timeout_at(self.end_s + self.last_s):
@@ -256,14 +286,15 @@ class NetworkSource:
             except TimeoutError:
                 seen.late += 1
                 log.info("evidence missing='no time left' from=%s", holder)
-                return None
+                return None, False
             except (TransportError, SubnetError) as error:
-                refusal = is_refusal(error)
-                seen.refused, seen.untried = seen.refused + refusal, seen.untried + (not refusal)
+                put_off, refusal = bool(root) and is_later(error), is_refusal(error)
+                seen.later += put_off
+                seen.refused, seen.untried = seen.refused + (refusal and not put_off), seen.untried + (not refusal)
                 log.info("evidence missing=%r", str(error))
-                return None
+                return None, put_off
             seen.shown += 1
-            return found
+            return found, False
 
     async def _got(self, request: Callable[[], Awaitable[V]], *, more_s: float = 0.0) -> V | None:
         """What the request gives, or None when it fails."""
@@ -281,6 +312,11 @@ def network_source(client: RunClient, state: RunState, need: Needed) -> NetworkS
     addresses = {hotkey: member.address for hotkey, member in state.members.items()}
     end_s = asyncio.get_running_loop().time() + gather_limit_s(need, state.config)
     return NetworkSource(client=client, addresses=addresses, end_s=end_s, last_s=LAST_S)
+
+
+def is_later(error: Exception) -> bool:
+    """Whether a failed letter shows that the miner makes the state again that it was asked for."""
+    return isinstance(error, PeerRefused) and (error.status, error.word) == (MINER_FAULT, REBUILDING)
 
 
 def is_refusal(error: Exception) -> bool:

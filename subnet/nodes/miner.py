@@ -75,6 +75,7 @@ class Miner:
     manifests: dict[int, Manifest] = field(default_factory=dict)
     peers: dict[str, str] = field(default_factory=dict)
     holders: dict[str, str] = field(default_factory=dict)  # who else has our stage's public states
+    validators: tuple[str, ...] = ()  # who may have states made again in their own turn
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     worked_s: float = field(default_factory=time.time)
     told: Told = field(default_factory=Told)
@@ -108,7 +109,7 @@ class Miner:
         """Join and follow orders until told to stop; then leave."""
         brief = await self._join()
         self.peers.update(brief.peers)
-        self.holders = brief.holders
+        self.holders, self.validators = brief.holders, brief.validators
         queue: asyncio.Queue[Event] = asyncio.Queue()
         for event in brief.events:
             queue.put_nowait(event)
@@ -170,7 +171,7 @@ class Miner:
             self.readiness.went_well("an answer of the orchestrator")
             self.peers.update(orders.peers)
             self.holders = orders.holders or self.holders
-            self.tainted = orders.tainted
+            self.tainted, self.validators = orders.tainted, orders.validators
             for event in orders.events:
                 queue.put_nowait(event)
             following = orders.following

@@ -15,9 +15,11 @@ from subnet.canonical import canonical
 from subnet.edges.blobs import BlobStore
 from subnet.errors import BlobMissing, RefusedError, StoreError
 from subnet.nodes.readiness import ready_route
+from subnet.nodes.rebuilding import ANYBODY
 from subnet.wire.delivery import Key, deliver_target, delivery_of, line_holds, make_line
 from subnet.wire.merkle import Tree, chunk_span, merkle_leaves, num_chunks
 from subnet.wire.messages import Signed, make_signed
+from template.errors import RefusedRequest
 from template.transport import Incoming, Reply, Route, json_reply
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def routes(miner: "subnet.nodes.miner.Miner") -> list[Route]:
         Route(method="GET", path="/v1/blobs/{name}", handler=doors.blob, signed=False),
         Route(method="GET", path="/v1/states/{name}/chunks/{index}", handler=doors.chunk, signed=False),
         Route(method="GET", path="/v1/states/{name}/leaves", handler=doors.leaves, signed=False),
+        Route(method="POST", path="/v1/states/{name}/wanted", handler=doors.wanted),
         Route(method="GET", path="/healthz", handler=doors.health, signed=False),
         ready_route(miner.readiness),
     ]
@@ -125,6 +128,20 @@ class _Doors:
             raise BlobMissing(f"expected a committed state, found no {name[:16]}; check the root")
         return Reply(body=_part(request, data))
 
+    async def wanted(self, request: Incoming) -> Reply:
+        """A validator wants a state here, made again where it was dropped: in its own turn, not in everybody's."""
+        assert request.caller is not None
+        caller, name = request.caller.hotkey, request.path["name"]
+        if caller not in self._miner.validators:
+            raise RefusedRequest(
+                f"expected a validator of the run, found {caller[:64]}; ask for the state itself, as anybody may",
+                word="no_permit",
+                status=403,
+            )
+        if not self._is_here(name, caller):
+            raise BlobMissing(f"expected a committed state, found no {name[:16]}; check the root")
+        return Reply(body=b"{}", content_type="application/json")
+
     def _served(self, name: str, read: Callable[[str], bytes]) -> bytes | None:
         """What the miner shows of a blob: the part that `read` gives, as its cheat has it.
 
@@ -132,11 +149,11 @@ class _Doors:
         """
         return self._miner.cheat.serve_blob(lambda same: read(same) if self._is_here(same) else None, name)
 
-    def _is_here(self, name: str) -> bool:
+    def _is_here(self, name: str, who: str = ANYBODY) -> bool:
         """Whether there is such a blob. Raises RefusedRequest for a state that is being made again."""
         here = self._miner.blobs.has(name)
         if not here:
-            self._miner.rebuilding.ask_for(name)
+            self._miner.rebuilding.ask_for(name, who)
         return here
 
     def _asked(self, request: Incoming, name: str) -> tuple[int, int]:

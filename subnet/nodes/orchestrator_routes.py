@@ -174,6 +174,7 @@ class _Doors:
                 peers=self._peers(events),
                 tainted=state.members[caller].tainted,
                 holders=self._holders(events, caller),
+                validators=tuple(sorted(state.validators())),
             )
         )
 
@@ -199,6 +200,7 @@ class _Doors:
                 peers=self._peers(events),
                 tainted=member.tainted,
                 holders=self._holders(events, caller),
+                validators=tuple(sorted(state.validators())),
             )
         )
 

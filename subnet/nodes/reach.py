@@ -86,6 +86,11 @@ class Reach:
             "POST", peer.address, target, body=frame, receiver=peer.hotkey, timeout_s=DIRECT_S
         )
 
+    async def want(self, peer: Peer, root: str) -> Response:
+        """Have a miner make a state again that it dropped, as a validator may. Raises TransportError kinds; that it is
+        being made, or waits for its turn, is such a refusal too."""
+        return await self.deliver(peer, wanted_target(root), b"")
+
     async def ask(self, peer: Peer, target: str) -> Response:
         """GET something small that anybody may ask for. Raises TransportError kinds."""
         if self.directly(peer):
@@ -171,6 +176,11 @@ class Reach:
                 "peer=%s address=%s unreachable=%r; by letter from now on", peer.hotkey, peer.address, str(error)
             )
         self._client.avoid_until_s[peer.address] = asyncio.get_running_loop().time() + AVOID_S
+
+
+def wanted_target(root: str) -> str:
+    """The request target by which a validator wants a state made again."""
+    return f"/v1/states/{root}/wanted"
 
 
 def _verified(data: bytearray, name: str, peer: Peer) -> bytes:

@@ -3,7 +3,9 @@
 Kept are the newest states, and of every round the last one, from which the next round starts. Of each segment a recipe
 is written down: what it started from, its receipts and plans. With that and the frames that are kept as evidence, the
 miner replays from the state before; what comes out is served only where it has the committed root. One rebuild runs at
-a time, in a thread of its own, and then rests for as long as it took. Knows nothing of who asks.
+a time, in a thread of its own. Each validator that asks has its own turn, and then rests for as long as its rebuild
+took; all who ask without a signature have one turn together, after the validators', and rest for much longer: nobody
+can keep a miner busy with them, or keep a validator from its turn. Knows nothing of keys.
 """
 
 import asyncio
@@ -39,6 +41,9 @@ log = logging.getLogger("strata.rebuild")
 
 FOLDER = "recipes"
 REBUILT = 2  # an audit asks for two states: where a segment starts, and where it ends
+ANYBODY = ""  # who asks without a signature
+REST = 1.0  # as many times as long as a validator's rebuild took, the next of the same validator waits
+PUBLIC_REST = 9.0  # the same of anybody's: at most a tenth of the time goes to them
 LEAST_RETRY_S = 1.0
 FIRST_STEP_S = 1.0  # assumed of a step until one was replayed
 
@@ -83,14 +88,18 @@ class Rebuilding:
     newest: int | None = None  # how many states are kept besides the last of each round; None: all that are owed
     clock: Callable[[], float] = time.monotonic
     recipes: dict[str, Recipe] = field(init=False)  # by root
-    rebuilt: deque[str] = field(default_factory=lambda: deque(maxlen=REBUILT))
+    rebuilt: dict[str, deque[str]] = field(default_factory=dict)  # by who asked: the newest few
+    wanted: dict[str, list[str]] = field(default_factory=dict)  # by who asks: roots, whoever waits longest first
     failed: set[str] = field(default_factory=set)  # came to something else than the committed root
     count: int = 0  # segments replayed
     plans: dict[str, Plan] = field(default_factory=dict)
     steps: list[Receipt] = field(default_factory=list)  # since the last committed state
     task: "asyncio.Task[None] | None" = None
+    making: str = ""  # the root that the task makes
     _step_s: float = FIRST_STEP_S
-    _ready_s: float = 0.0  # when the running rebuild is likely to be done, or the next may start
+    _ready_s: float = 0.0  # when the running rebuild is likely to be done
+    _rests_until_s: dict[str, float] = field(default_factory=dict)  # by who asked
+    _closed: bool = False
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "rebuild"))
 
     def __post_init__(self) -> None:
@@ -153,7 +162,8 @@ class Rebuilding:
             return
         ordered = sorted(self.recipes.values(), key=lambda recipe: recipe.place)
         last = {recipe.round: recipe.root for recipe in ordered}
-        kept = {*last.values(), *self.rebuilt, *(recipe.root for recipe in ordered[-max(1, self.newest) :])}
+        made = (root for roots in self.rebuilt.values() for root in roots)
+        kept = {*last.values(), *made, *(recipe.root for recipe in ordered[-max(1, self.newest) :])}
         for recipe in ordered:
             if recipe.root not in kept and self._way_to(recipe.root):
                 self.blobs.delete(recipe.root)
@@ -169,22 +179,41 @@ class Rebuilding:
                 self.failed.discard(root)
                 (self._folder / root).unlink(missing_ok=True)
 
-    def ask_for(self, root: str) -> None:
-        """Somebody wants a state that is not here. Raises RefusedRequest (503, with a time) where it is being made, and
-        returns where it cannot be."""
-        way = self._way_to(root)
-        if not way or root in self.failed:
+    def ask_for(self, root: str, who: str = ANYBODY) -> None:
+        """Somebody wants a state that is not here. Raises RefusedRequest (503, with a time) where it is being made or
+        waits for its turn, and returns where it cannot be made. who: a validator's hotkey, or anybody."""
+        if not self._way_to(root) or root in self.failed:
             return
-        now_s = self.clock()
-        if self.task is None and now_s >= self._ready_s:
-            self._ready_s = now_s + self._step_s * sum(len(recipe.receipts) for recipe in way)
-            self.task = asyncio.create_task(self._rebuild(way))
+        waiting = self.wanted.setdefault(who, [])
+        if root not in waiting and len(waiting) < REBUILT:
+            waiting.append(root)
+        self._begin()
+        until_s = self._ready_s if self.task is not None else self._rests_until_s.get(who, 0.0)
         raise RefusedRequest(
             f"expected the state {root[:16]} here, found it dropped; it is computed again, ask again a little later",
             word="rebuilding",
             status=503,
-            retry_after_s=max(LEAST_RETRY_S, self._ready_s - now_s),
+            retry_after_s=max(LEAST_RETRY_S, until_s - self.clock()),
         )
+
+    def _begin(self) -> None:
+        """Make what was asked for next: the validators' turns come first, by who waits longest."""
+        now_s = self.clock()
+        for who in sorted(self.wanted, key=lambda asking: asking == ANYBODY):
+            if self.task is not None or self._closed:
+                return
+            if self._rests_until_s.get(who, 0.0) > now_s:
+                continue
+            root, *others = self.wanted.pop(who)
+            if others:
+                self.wanted[who] = others  # behind all others now
+            way = self._way_to(root)
+            if self.blobs.has(root):
+                self._keep_for(who, root)
+            elif way and root not in self.failed:
+                self.making = root
+                self._ready_s = now_s + self._step_s * sum(len(recipe.receipts) for recipe in way)
+                self.task = asyncio.create_task(self._rebuild(way, who))
 
     def _way_to(self, root: str) -> list[Recipe]:
         """The segments to replay, oldest first, from a state that is here; none where there is no such way."""
@@ -199,13 +228,19 @@ class Rebuilding:
                 return way
         return []
 
-    async def _rebuild(self, way: list[Recipe]) -> None:
+    def _keep_for(self, who: str, root: str) -> None:
+        """A state that was made again stays until whoever asked for it has had two others made."""
+        made = self.rebuilt.setdefault(who, deque(maxlen=REBUILT))
+        if root not in made:
+            made.append(root)
+
+    async def _rebuild(self, way: list[Recipe], who: str) -> None:
         """Replay segment after segment, and keep the last state."""
         began_s, recipe = self.clock(), way[-1]
         try:
             data = await asyncio.get_running_loop().run_in_executor(self._thread, self._replayed, way)
             self.retention.keep(recipe.round, recipe.root, data)
-            self.rebuilt.append(recipe.root)
+            self._keep_for(who, recipe.root)
             self.count += len(way)
             self.thin()
         except (SubnetError, ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
@@ -216,8 +251,9 @@ class Rebuilding:
         finally:
             took_s = self.clock() - began_s
             self._step_s = took_s / sum(len(each.receipts) for each in way)
-            self._ready_s = self.clock() + took_s
+            self._rests_until_s[who] = self.clock() + took_s * (PUBLIC_REST if who == ANYBODY else REST)
             self.task = None
+        self._begin()
 
     def _replayed(self, way: list[Recipe]) -> bytes:
         """The bytes of the last state. Raises EvidenceError where a state is not the committed one."""
@@ -243,4 +279,5 @@ class Rebuilding:
 
     def close(self) -> None:
         """Let the thread end."""
+        self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -33,7 +33,7 @@ from subnet.nodes.checking_merges import MergeChecks
 from subnet.nodes.client import RunClient
 from subnet.nodes.clock import now_ms
 from subnet.nodes.dues import Due, Dues, first_of
-from subnet.nodes.evidence import NetworkSource, gather, grace_s, network_source
+from subnet.nodes.evidence import NetworkSource, gather, grace_s, network_source, rebuild_s
 from subnet.nodes.follower import Follower
 from subnet.nodes.readiness import Readiness
 from subnet.nodes.weighing import Weighing
@@ -240,7 +240,9 @@ class Validator:
         judgement = tried.judgement
         clock_s, withheld = time.monotonic(), judgement.reason == "withheld"
         if judgement.verdict == "void":
-            if not self.dues.tried(due, clock_s, withheld=withheld, grace_s=grace_s(need, self.run)):
+            put_off_s = rebuild_s(state, segment.hotkey) if tried.source.put_off(segment.hotkey) else 0.0
+            waits_s = grace_s(need, self.run, rebuild_s=put_off_s)
+            if not self.dues.tried(due, clock_s, withheld=withheld, grace_s=waits_s):
                 return
             witnessed = tried.source.witnessed(segment.hotkey) and refusal_seen_by_two(state, segment, self.hotkey)
             if withheld and witnessed and segment.round > state.round - OWED_ROUNDS:

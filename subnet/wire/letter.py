@@ -21,7 +21,7 @@ from subnet.errors import MessageError, RefusedError
 HEAD_LIMIT_BYTES = 4096
 SIGNED_HEADERS = "x-bittensor-"  # the only headers that a letter carries
 MAX_HEADERS = 8
-DELIVER, BLOBS, STATES = "/v1/deliver?", "/v1/blobs/", "/v1/states/"
+DELIVER, BLOBS, STATES, WANTED = "/v1/deliver?", "/v1/blobs/", "/v1/states/", "/wanted"
 _LENGTH = struct.Struct("<I")
 _UNSAFE = frozenset("#\\ ")
 
@@ -98,7 +98,8 @@ def answer_target(number: int, status: int, body: bytes) -> str:
 def check_relayable(head: Head) -> None:
     """Raise RefusedError unless this is a delivery, or a question for evidence, and nothing else."""
     method, target = head.method, head.target
-    wanted = target.startswith(DELIVER) if method == "POST" else target.startswith((BLOBS, STATES))
+    asked = target.startswith(STATES) and target.endswith(WANTED) and not head.body_bytes
+    wanted = (target.startswith(DELIVER) or asked) if method == "POST" else target.startswith((BLOBS, STATES))
     plain = target.isascii() and target.isprintable() and ".." not in target and not _UNSAFE & set(target)
     if method not in ("GET", "POST") or not wanted or not plain or (method == "GET" and head.body_bytes):
         raise RefusedError(

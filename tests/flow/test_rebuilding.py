@@ -9,6 +9,7 @@ from subnet.edges.data import load_corpus
 from subnet.edges.presets import RunOptions, build_run
 from subnet.ledger.state import Segment
 from subnet.nodes.miner import Miner
+from subnet.nodes.rebuilding import ANYBODY
 from template.errors import PeerRefused, RefusedRequest
 from template.fake.keys import FakeSigner
 from template.fake.transport import FakeTransport
@@ -60,7 +61,11 @@ async def test_an_audit_of_a_dropped_state_passes(tmp_path: Path) -> None:
         assert {said.verdict for segment in judged for said in segment.verdicts.values()} == {"pass"}
         assert len({segment.end_root for segment in judged} - kept) > STEPS, "by the draw, 3 of 4 have a verdict"
         assert all(miner.rebuilding.count > 0 and not miner.rebuilding.failed for miner in thrifty)
-        assert all(len(set(roots[name]) & set(net.miners[name].blobs.digests())) <= 4 for name in roots)
+        judges = {validator.hotkey for validator in net.validators.values()}
+        for name, miner in net.miners.items():
+            made = {root for each in miner.rebuilding.rebuilt.values() for root in each}
+            assert set(roots[name]) & set(miner.blobs.digests()) <= kept | made
+            assert judges & set(miner.rebuilding.rebuilt) and set(miner.rebuilding.rebuilt) <= {ANYBODY, *judges}
 
         # What comes to another state than the committed one is not served.
         miner = thrifty[0]

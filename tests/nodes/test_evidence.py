@@ -56,6 +56,8 @@ def test_a_relay_that_fails_is_no_witness_against_a_miner(error: Exception, expe
         (Asked(shown=5), False),
         (Asked(shown=1, late=4), True),
         (Asked(late=4), False),
+        (Asked(later=2), True),
+        (Asked(shown=9, later=1, untried=1), False),
     ],
     ids=repr,
 )

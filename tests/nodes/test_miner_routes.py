@@ -16,6 +16,7 @@ from subnet.errors import InputError
 from subnet.nodes import miner_routes
 from subnet.nodes.download import Pace, Source, Tally, Wanted, download_state
 from subnet.nodes.inbox import Key, header_of
+from subnet.nodes.reach import wanted_target
 from subnet.wire.delivery import line_holds, make_line
 from subnet.wire.merkle import check_chunk, check_leaves, merkle_leaves, merkle_root, num_chunks
 from subnet.wire.messages import Delivery, Signed, check_signed
@@ -26,6 +27,7 @@ from template.nonces import FileNonceStore
 from tests.ledger.log import hotkey
 from tests.nodes.asking import Answer, ask
 from tests.nodes.served import Request, ServedMiner, served_miner
+from tests.nodes.test_rebuilding import write_down
 
 
 async def deliver(served: ServedMiner, request: Request, headers: dict[str, str] | None = None) -> Answer:
@@ -42,10 +44,11 @@ async def refused(served: ServedMiner, request: Request, headers: dict[str, str]
     return f"{answer.status} {answer.word}", answer.parts_read
 
 
-async def test_the_delivery_is_the_one_route_that_changes_something(tmp_path: Path) -> None:
+async def test_two_routes_change_something_and_are_signed(tmp_path: Path) -> None:
     routes = miner_routes.routes(served_miner(tmp_path).miner)
-    assert [(r.method, r.path) for r in routes if r.method != "GET"] == [("POST", "/v1/deliver")]
-    assert [r.path for r in routes if r.signed] == ["/v1/deliver"]
+    changing = ["/v1/deliver", "/v1/states/{name}/wanted"]
+    assert [(r.method, r.path) for r in routes if r.method != "GET"] == [("POST", path) for path in changing]
+    assert [r.path for r in routes if r.signed] == changing
 
 
 @pytest.mark.parametrize(("stage", "kind", "name"), [(1, "activation", "before"), (0, "gradient", "after")])
@@ -100,6 +103,46 @@ async def test_every_mutating_route_refuses(tmp_path: Path, fault: str) -> None:
     served = served_miner(tmp_path, stages=3)
     request = served.request(served.key(), served.frame(served.key()))
     assert await refused(served, request, headers_of(fault, request)) == (FAULTS[fault], 0)
+
+
+def thrifty(tmp_path: Path) -> tuple[ServedMiner, str]:
+    """A miner that has dropped a state which it can make again, and the root of that."""
+    served = served_miner(tmp_path)
+    miner = served.miner
+    miner.rebuilding.newest, miner.validators = 1, (hotkey("judge"),)
+    assert isinstance(miner.blobs, MemoryBlobs)
+    return served, write_down(miner.rebuilding)[1]
+
+
+WANTED_FAULTS = {**FAULTS, "unregistered": "403 no_permit", "not its neighbour": "403 no_permit"}
+
+
+@pytest.mark.parametrize(
+    "fault", [fault for fault in WANTED_FAULTS if fault not in ("other route", "other microbatch")]
+)
+async def test_every_mutating_route_refuses_who_may_not_want_a_state(tmp_path: Path, fault: str) -> None:
+    """`every_mutating_route_refuses`: a state is made again in a validator's turn for nobody else."""
+    served, root = thrifty(tmp_path)
+    request = Request(method="POST", target=wanted_target(root), body=b"", name="judge", receiver=hotkey("me"))
+    assert (await refused(served, request, headers_of(fault, request)))[0] == WANTED_FAULTS[fault]
+    assert served.miner.rebuilding.task is None and not served.miner.rebuilding.wanted
+
+
+async def test_a_validator_has_a_state_made_again_in_its_own_turn(tmp_path: Path) -> None:
+    """And is told that it is there, or that it is none, without anything being made."""
+    served, root = thrifty(tmp_path)
+    mine, here = served.miner.rebuilding, next(name for name in served.miner.blobs.digests())
+    found = {}
+    for what, name in (("here", here), ("nobody's", "0" * 64), ("dropped", root)):
+        assert mine.task is None
+        request = Request(method="POST", target=wanted_target(name), body=b"", name="judge", receiver=hotkey("me"))
+        answer = await deliver(served, request)
+        found[what] = answer.status
+    assert found == {"here": 200, "nobody's": 404, "dropped": 503}
+    assert mine.task is not None and mine.making == root
+    await mine.task
+    assert set(mine._rests_until_s) == {hotkey("judge")}
+    mine.close()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Which states a miner keeps that keeps few, what it writes down of the others, and when it makes one again."""
 
 import asyncio
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from subnet.canonical import digest
 from subnet.data.pack import Corpus
 from subnet.edges.blobs import MemoryBlobs
-from subnet.nodes.rebuilding import FOLDER, Rebuilding, Recipe
+from subnet.nodes.rebuilding import ANYBODY, FOLDER, PUBLIC_REST, REBUILT, REST, Rebuilding, Recipe
 from subnet.nodes.retention import Retention
 from subnet.wire.merkle import merkle_root
 from subnet.wire.messages import Plan, Receipt
@@ -91,31 +92,108 @@ def test_recipes_go_when_their_states_are_no_longer_owed(tmp_path: Path, blobs: 
     assert set(mine.recipes) == set(roots[4:]) == {path.name for path in (tmp_path / FOLDER).iterdir()}
 
 
-async def test_one_rebuild_at_a_time_and_a_rest_as_long_as_it_took(tmp_path: Path, blobs: MemoryBlobs) -> None:
+@pytest.mark.parametrize("who", [ANYBODY, "validator"])
+async def test_one_rebuild_at_a_time_and_a_rest_which_is_longer_for_anybody(
+    tmp_path: Path, blobs: MemoryBlobs, who: str
+) -> None:
     """A rebuild whose frames are gone fails: that state is given up, and the others wait until the rest is over."""
     clock_s = 100.0
     mine = made(tmp_path, blobs, newest=1, clock=lambda: clock_s)
     roots = write_down(mine)
+    rest_s = 7.0 * (REST if who else PUBLIC_REST)
     with pytest.raises(RefusedRequest) as refused:
-        mine.ask_for(roots[1])
+        mine.ask_for(roots[1], who)
     task = mine.task
     assert task is not None and (refused.value.status, refused.value.word) == (503, "rebuilding")
     with pytest.raises(RefusedRequest):
-        mine.ask_for(roots[5])
+        mine.ask_for(roots[5], who)
     assert mine.task is task, "the other is not begun"
     await asyncio.sleep(0)
     clock_s = 107.0
     await asyncio.wait_for(task, 20)
     assert mine.failed == {roots[1]} and mine.task is None
-    mine.ask_for(roots[1])  # returns: nobody is told to wait for it
+    mine.ask_for(roots[1], who)  # returns: nobody is told to wait for it
     with pytest.raises(RefusedRequest) as refused:
-        mine.ask_for(roots[5])
-    assert mine.task is None and refused.value.retry_after_s == 7.0
-    clock_s = 114.0
+        mine.ask_for(roots[5], who)
+    assert mine.task is None and refused.value.retry_after_s == rest_s
+    clock_s = 107.0 + rest_s
     with pytest.raises(RefusedRequest):
-        mine.ask_for(roots[5])
+        mine.ask_for(roots[5], who)
     assert mine.task is not None
     await asyncio.wait_for(mine.task, 20)
+    mine.close()
+
+
+def wanted(mine: Rebuilding, root: str, who: str = ANYBODY) -> None:
+    """Ask for a state that is made again later."""
+    with pytest.raises(RefusedRequest, match="ask again"):
+        mine.ask_for(root, who)
+
+
+async def ended(mine: Rebuilding) -> str:
+    """The state that was being made, once that has ended."""
+    task, making = mine.task, mine.making
+    assert task is not None
+    await asyncio.wait_for(task, 20)
+    return making
+
+
+async def test_nobody_s_flood_keeps_a_validator_from_its_turn(tmp_path: Path, blobs: MemoryBlobs) -> None:
+    """One of anybody's may be under way; then come the validators, each once before one comes twice."""
+    clock_s = 100.0
+    mine = made(tmp_path, blobs, newest=1, clock=lambda: clock_s)
+    roots = write_down(mine)
+    for root in roots[:3]:
+        wanted(mine, root)
+    wanted(mine, roots[4], "first")
+    wanted(mine, roots[5], "first")
+    wanted(mine, roots[6], "second")
+    order = [await ended(mine), await ended(mine)]
+    for root in roots[1:3]:
+        wanted(mine, root)
+    order += [await ended(mine), await ended(mine)]
+    assert order == [roots[0], roots[4], roots[6], roots[5]]
+    assert mine.making in roots[1:3], "then anybody's"
+    await ended(mine)
+    mine.close()
+
+
+async def test_a_validator_does_not_wait_for_anybody_s_rest(tmp_path: Path, blobs: MemoryBlobs) -> None:
+    clock_s = 100.0
+    mine = made(tmp_path, blobs, newest=1, clock=lambda: clock_s)
+    roots = write_down(mine)
+    wanted(mine, roots[0])
+    await asyncio.sleep(0)
+    clock_s = 110.0
+    await ended(mine)
+    wanted(mine, roots[1])
+    assert mine.task is None
+    wanted(mine, roots[2], "validator")
+    assert await ended(mine) == roots[2]
+    mine.close()
+
+
+def test_what_was_made_for_a_validator_stays_whatever_anybody_asks_for(tmp_path: Path, blobs: MemoryBlobs) -> None:
+    """Else it would be dropped again before the validator comes back for it."""
+    mine = made(tmp_path, blobs, newest=1)
+    roots = write_down(mine)
+    for who, root in (("validator", roots[0]), *((ANYBODY, root) for root in (roots[1], roots[2], roots[5]))):
+        mine.rebuilt.setdefault(who, deque(maxlen=REBUILT)).append(root)
+        blobs.put_named(root, bytes([roots.index(root)]))
+    mine.thin()
+    assert held(blobs, roots) == [0, 2, 3, 5, 7]
+
+
+async def test_what_anybody_had_made_while_a_validator_waited_for_it_stays_for_the_validator(
+    tmp_path: Path, blobs: MemoryBlobs
+) -> None:
+    mine = made(tmp_path, blobs, newest=1)
+    roots = write_down(mine)
+    wanted(mine, roots[1])
+    wanted(mine, roots[1], "validator")
+    blobs.put_named(roots[1], bytes([1]))  # as the rebuild for anybody would, had this test its frames
+    await ended(mine)
+    assert list(mine.rebuilt["validator"]) == [roots[1]]
     mine.close()
 
 

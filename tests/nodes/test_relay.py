@@ -1,6 +1,7 @@
 """The relay: a miner that nobody can connect to trains, is audited and is paid, and nobody can forge on the way."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from subnet.errors import EvidenceError
 from subnet.incentive.score import books
 from subnet.nodes import miner_routes, orchestrator_routes, reach, relay_routes
 from subnet.nodes.client import RunClient
+from subnet.nodes.evidence import Asked, NetworkSource, State
 from subnet.nodes.letters import Letters, bundle_limit_bytes
 from subnet.nodes.reach import Peer, Reach
 from subnet.wire.letter import Letter, make_letter, pack, unpack
@@ -32,6 +34,7 @@ from tests.flow.network import DRAWS_ALL_RAO, network
 from tests.ledger.log import hotkey
 from tests.nodes.asking import ask
 from tests.nodes.served import ServedMiner, served, served_miner, simulated
+from tests.nodes.test_rebuilding import ended, write_down
 
 OPTIONS = RunOptions(model="nano", rounds=1, steps=4, segment_steps=2, audit_rate=1.0)
 ORCHESTRATOR = "orchestrator:1"
@@ -286,6 +289,28 @@ async def test_evidence_comes_by_letter_in_pieces_and_is_verified(post: Post) ->
         await asker.blob(me, "0" * 64, limit_bytes=10, patience_s=0.0)
     with pytest.raises(EvidenceError):
         await asker.blob(me, root, limit_bytes=500, patience_s=0.0)
+
+
+@pytest.mark.parametrize("what", ["whole", "leaves", "chunk"])
+async def test_who_makes_a_state_again_says_later_and_not_no_also_by_letter(post: Post, what: str) -> None:
+    """The relay hands a member's 503 on as 502: with its word, which is no refusal; and the validator gets its turn."""
+    miner = post.served.miner
+    mine = miner.rebuilding
+    mine.newest, miner.validators = 1, (BEFORE,)
+    roots, gate = write_down(mine), threading.Event()
+    mine._thread.submit(gate.wait)  # what is being made is not ready before that
+    end_s = asyncio.get_running_loop().time() + 20.0
+    source = NetworkSource(client=post.client("before"), addresses={ME: ""}, end_s=end_s)
+    dropped, frame = State(holder=ME, root=roots[1], size_bytes=1), "0" * 64
+    request = {"whole": source.whole, "leaves": source.leaves, "chunk": lambda state: source.chunk(state, 0)}[what]
+    assert await request(dropped) is None
+    assert source.asked[ME] == Asked(later=1) and source.put_off(ME)
+    assert mine.making == roots[1] and mine.wanted == {BEFORE: [roots[1]]}
+    assert await source.blob(ME, frame, 8) is None
+    assert source.asked[ME] == Asked(later=1, refused=1) and source.witnessed(ME)
+    gate.set()
+    await ended(mine)
+    mine.close()
 
 
 async def test_an_answer_longer_than_asked_for_is_refused_by_the_miner_itself(post: Post) -> None:

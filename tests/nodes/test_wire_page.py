@@ -71,6 +71,7 @@ async def golden_targets() -> list[str]:
         client.state(named("public"), 8),
         reach.ask(peer, f"/v1/states/{named('state')}/chunks/7"),
         reach.leaves(peer, named("state"), size_bytes=8),
+        reach.want(peer, named("state")),
         reach.blob(peer, named("frame"), limit_bytes=8, patience_s=1.0),
         reach.blob(Peer(hotkey=MINER, address=""), named("frame"), limit_bytes=8, patience_s=1.0),
     ]
@@ -89,7 +90,7 @@ async def test_every_golden_request_target_stands_on_the_page(repository: Path) 
     """Byte for byte: the signature covers the target, so another client must write it in the same way."""
     text = page(repository)
     targets = await golden_targets()
-    assert len(set(targets)) == len(targets) == len(ROUTES) + 16
+    assert len(set(targets)) == len(targets) == len(ROUTES) + 17
     missing = [target for target in targets if f"`{target}`" not in text]
     assert not missing
 

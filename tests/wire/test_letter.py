@@ -52,7 +52,8 @@ def test_only_the_signed_headers_travel() -> None:
 
 
 def test_deliveries_and_questions_for_evidence_may_travel() -> None:
-    for letter in (DELIVERY, QUESTION, make_letter("GET", "/v1/states/a/chunks/1", {}, b"", answer_bytes=1)):
+    others = [("GET", "/v1/states/a/chunks/1"), ("POST", "/v1/states/a/wanted")]
+    for letter in (DELIVERY, QUESTION, *(make_letter(*other, {}, b"", answer_bytes=1) for other in others)):
         check_relayable(letter.head)
 
 
@@ -62,6 +63,9 @@ def test_deliveries_and_questions_for_evidence_may_travel() -> None:
         {"method": "PUT"},
         {"method": "GET"},
         {"target": "/v1/blobs/a"},
+        {"target": "/v1/states/a/chunks/1"},
+        {"target": "/v1/states/a/wanted"},  # with a body
+        {"target": "/v1/blobs/a/wanted"},
         {"target": "/healthz"},
         {"target": "/v1/deliver/../../healthz?"},
         {"target": "/v1/deliver?a b"},
