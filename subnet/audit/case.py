@@ -109,7 +109,8 @@ def lines_of(receipt: Receipt) -> Lines | None:
 
 def disputes_of(state: RunState, receipts: tuple[Receipt, ...]) -> tuple[Dispute, ...]:
     """The disputes of these steps with any receipt of the ledger."""
-    return disputes_among(receipts, state.receipts.values())
+    names = (name for receipt in receipts for name in state.of_plan.get(receipt.plan, ()))
+    return disputes_among(receipts, (state.receipts[name] for name in names))
 
 
 def disputes_among(receipts: tuple[Receipt, ...], others: Iterable[Receipt]) -> tuple[Dispute, ...]:

@@ -25,6 +25,7 @@ from subnet.audit.forfeitable import forfeitable, pay_of
 from subnet.canonical import digest_of
 from subnet.config import AuditConfig
 from subnet.errors import RefusedError
+from subnet.ledger.accusing import is_called
 from subnet.ledger.events import GENESIS
 from subnet.ledger.state import RunState, Segment, is_accusation
 from subnet.wire.messages import Draw, Seen, Verdict
@@ -211,7 +212,7 @@ def check_draw(state: RunState, verdict: Verdict, block_hash_of: Callable[[int],
             "ignore this verdict"
         )
     if verdict.draw is None:
-        _check_recheck(segment, verdict)
+        _check_recheck(state, segment, verdict)
         return
     seen, claimed = state.seen.get(verdict.validator, []), verdict.draw
     point = draw_point(config, seen, claimed.block)
@@ -235,8 +236,9 @@ def check_draw(state: RunState, verdict: Verdict, block_hash_of: Callable[[int],
         )
 
 
-def _check_recheck(segment: Segment, verdict: Verdict) -> None:
-    if not any(is_accusation(v) for v in segment.verdicts.values() if v.validator != verdict.validator):
+def _check_recheck(state: RunState, segment: Segment, verdict: Verdict) -> None:
+    foreign = any(is_accusation(v) for v in segment.verdicts.values() if v.validator != verdict.validator)
+    if not foreign and not is_called(state, segment):
         raise RefusedError(
             f"expected a foreign fail of {segment.id[:12]} to recheck, found none; ignore this undrawn verdict"
         )

@@ -20,6 +20,7 @@ from subnet.audit.replayed import Replayed
 from subnet.audit.sent import frames_chosen, frames_wanted
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
+from subnet.ledger.state import NEIGHBOUR_MISSING
 from subnet.stage.layout import StateLayout
 from subnet.wire.messages import WIRE_VERSION, Check, Draw, Verdict
 from template.auth import Verifier
@@ -36,7 +37,7 @@ REASONS = (
     "equivocated",  # fail: it states another digest than the one it signed when it delivered the frame
     "unbound-state",  # fail: a committed root is not that of a state of its stage
     "withheld",  # fail after the grace, void before: it does not show what it committed to
-    "neighbour-missing",  # void: a neighbour does not show what it received
+    NEIGHBOUR_MISSING,  # void: a neighbour does not show what it received
     "validator-fault",  # void: the store or the validator itself lacks what it needs
 )
 TINY = 1e-300  # a tolerance of zero is one
@@ -158,11 +159,12 @@ def conclude(need: Needed, begun: Begun, run: RunConfig, *, wanted: Wanted) -> J
     if wrong:
         return _exact("bookkeeping", wrong, seen)
     findings = compare(need, kept, replayed, run)
-    return judge(findings, unseen=len(lacking.neighbours), evidence=seen)
+    return judge(findings, unseen=tuple(frame.digest for frame in lacking.neighbours), evidence=seen)
 
 
-def judge(findings: list[Finding], *, unseen: int, evidence: tuple[str, ...]) -> Judgement:
-    """The judgement over these comparisons; `unseen` wanted frames could not be compared."""
+def judge(findings: list[Finding], *, unseen: tuple[str, ...], evidence: tuple[str, ...]) -> Judgement:
+    """The judgement over these comparisons; `unseen` are wanted frames that could not be compared: for want of them it
+    is void, and names them, so that who received them has to show them at an audit of its own."""
     checks = _checks(findings)
     failing = [finding for finding in findings if not finding.holds]
     if failing:
@@ -177,7 +179,7 @@ def judge(findings: list[Finding], *, unseen: int, evidence: tuple[str, ...]) ->
             evidence=evidence,
         )
     if unseen:
-        return Judgement(verdict="void", reason="neighbour-missing", checks=checks, evidence=evidence)
+        return Judgement(verdict="void", reason=NEIGHBOUR_MISSING, checks=checks, evidence=unseen)
     closest = max(checks, key=lambda check: check.distance / max(check.tolerance, TINY), default=None)
     return Judgement(
         verdict="pass",

@@ -5,9 +5,12 @@ moves pay: a fail acts once it is upheld (`RunState.stands`), and a `pass` is ne
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from subnet.ledger.state import RunState, Segment
+from subnet.ledger.state import NEIGHBOUR_MISSING, RunState, Segment
+from subnet.wire.delivery import inbound
+from subnet.wire.messages import Receipt
 
 UPHELD, FALSE, DISPUTED, OPEN = "upheld", "false", "disputed", "open"
 
@@ -112,3 +115,44 @@ def refusal_seen_by_two(state: RunState, segment: Segment, validator: str) -> bo
         identities.discard(state.coldkey(segment.hotkey))
     others = {state.coldkey(who) for who, said in segment.verdicts.items() if said.reason == "withheld"}
     return len(identities) < 2 or bool(others - {own})
+
+
+def not_shown(segment: Segment) -> frozenset[str]:
+    """The frames of this segment that validators did not get from the neighbours who received them."""
+    said = (verdict for verdict in segment.verdicts.values() if verdict.reason == NEIGHBOUR_MISSING)
+    return frozenset(name for verdict in said for name in verdict.evidence)
+
+
+def hiders(state: RunState, segment: Segment) -> tuple[str, ...]:
+    """The segments whose receipts say that they received what was not shown of this one: it is their own evidence, and
+    they have to show it at an audit of theirs."""
+    missed = not_shown(segment)
+    if not missed:
+        return ()
+    beside = _beside(state, segment)
+    found = (other.id for other, _, theirs in beside if missed & {name for _, name in inbound(theirs)})
+    return tuple(dict.fromkeys(found))
+
+
+def is_called(state: RunState, segment: Segment) -> bool:
+    """Whether validators may look at a segment undrawn: at a neighbour's audit it did not show what it received."""
+    return any(not_shown(other) & {name for _, name in inbound(own)} for other, own, _ in _beside(state, segment))
+
+
+def _beside(state: RunState, segment: Segment) -> Iterator[tuple[Segment, Receipt, Receipt]]:
+    """The neighbours' segments that have a step of this one too, with this one's receipt of the step and theirs."""
+    for plan in dict.fromkeys(segment.plans):
+        said = {state.receipts[name].stage: state.receipts[name] for name in state.of_plan.get(plan, ())}
+        own = said.get(segment.stage)
+        for theirs in (said.get(segment.stage - 1), said.get(segment.stage + 1)):
+            other = _segment_of(state, theirs) if theirs is not None else None
+            if own is not None and theirs is not None and other is not None:
+                yield other, own, theirs
+
+
+def _segment_of(state: RunState, step: Receipt) -> Segment | None:
+    """The segment that has this step; None while it is not ended, and for a step that was rolled back."""
+    for segment in (state.segments[name] for name in reversed(state.chains.get(step.hotkey, ()))):
+        if step.plan in segment.plans or segment.round < step.round:
+            return segment if step.plan in segment.plans else None
+    return None

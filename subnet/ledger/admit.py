@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from subnet.canonical import canonical
 from subnet.errors import RefusedError
+from subnet.ledger.accusing import is_called
 from subnet.ledger.closed import is_replica
 from subnet.ledger.receiving import admit_receipt
-from subnet.ledger.state import MOST_VOIDS, RunState, is_accusation, may_void
+from subnet.ledger.state import MOST_VOIDS, RunState, Segment, is_accusation, may_void
 from subnet.wire.messages import (
     KINDS,
     Checkpoint,
@@ -38,7 +39,6 @@ SEEN_BEHIND_BLOCKS = 1
 ADDRESS_CHARS = 64
 REASON_CHARS = 32
 MOST_CHECKS = 32
-MOST_EVIDENCE = 4096
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]{2,45}\]|[A-Za-z0-9.-]{1,57}):([0-9]{1,5})")
 _NAME = re.compile(r"[a-z0-9-]{1,32}")
 
@@ -201,7 +201,7 @@ def _verdict(state: RunState, signed: Signed, message: Verdict, door: Door) -> N
     if message.verdict not in ("pass", "fail", "void"):
         raise RefusedError(f"expected the verdict pass, fail or void, found {message.verdict!r}; use one of these")
     names = [message.reason, *(check.name for check in message.checks)]
-    small = len(message.checks) <= MOST_CHECKS and len(message.evidence) <= MOST_EVIDENCE
+    small = len(message.checks) <= MOST_CHECKS and len(message.evidence) <= most_evidence(state, segment)
     if not (small and all(map(_is_digest, message.evidence)) and all(_NAME.fullmatch(name) for name in names)):
         raise RefusedError("expected short lower-case words and the digests that were compared, found others; trim it")
     numbers = [message.distance, message.tolerance, *(n for c in message.checks for n in (c.distance, c.tolerance))]
@@ -222,8 +222,15 @@ def _verdict(state: RunState, signed: Signed, message: Verdict, door: Door) -> N
             f"expected at most {MOST_VOIDS} times void of a segment, found one more; say when there is a judgement"
         )
     foreign = any(is_accusation(v) for v in segment.verdicts.values() if v.validator != message.validator)
-    if message.draw is None and not foreign:
+    if message.draw is None and not foreign and not is_called(state, segment):
         raise RefusedError("expected a draw, or a foreign fail to recheck, found neither; judge only what was drawn")
+
+
+def most_evidence(state: RunState, segment: Segment) -> int:
+    """How many digests a verdict on a segment may name: its states and a pack of chunks, and of each step the frames
+    that it sent with the deliveries of its own and of both neighbours."""
+    receipts = (state.receipts[part] for part in segment.receipts)
+    return 4 + sum(3 + 2 * len(receipt.work) for receipt in receipts)
 
 
 def _checkpoint(state: RunState, signed: Signed, message: Checkpoint, door: Door) -> None:

@@ -15,6 +15,7 @@ from subnet.wire.messages import Checkpoint, Merged, Plan, Receipt, Seen, Verdic
 
 MOST_VOIDS = 3  # of one validator on one segment, and as many of `withheld`
 WITHHELD = "withheld"
+NEIGHBOUR_MISSING = "neighbour-missing"
 
 
 @dataclass(kw_only=True)
@@ -151,6 +152,7 @@ class RunState:
     current: StepState | None = None
     plans: dict[str, Plan] = field(default_factory=dict)  # by digest
     receipts: dict[str, Receipt] = field(default_factory=dict)  # by digest
+    of_plan: dict[str, list[str]] = field(default_factory=dict)  # digest of a plan -> those of the steps that follow it
     pending: dict[str, list[str]] = field(default_factory=dict)  # receipts of a hotkey since its last root
     microbatch_by: dict[tuple[int, int], str] = field(default_factory=dict)  # (stage, index) -> who did its backward
     segments: dict[str, Segment] = field(default_factory=dict)  # by id, in ledger order
@@ -234,8 +236,8 @@ def may_void(segment: Segment, validator: str, reason: str) -> bool:
 
 
 def is_accusation(verdict: Verdict) -> bool:
-    """Whether others are to look too: a fail, or evidence that its author was not shown."""
-    return verdict.verdict == "fail" or (verdict.verdict == "void" and verdict.reason == WITHHELD)
+    """Whether others are to look too: a fail, or evidence that the miner or a neighbour did not show its author."""
+    return verdict.verdict == "fail" or (verdict.verdict == "void" and verdict.reason in (WITHHELD, NEIGHBOUR_MISSING))
 
 
 def state_digest(state: RunState) -> str:

@@ -25,6 +25,7 @@ def take_receipt(state: RunState, receipt: Receipt, digest: str, event: Event) -
         member.state_root, member.state_bytes, member.root_steps, member.tainted = "", 0, 0, False
         return
     if receipt.kind == "step":
+        state.of_plan.setdefault(receipt.plan, []).append(digest)
         _count_step(state, receipt, event)
         state.pending.setdefault(receipt.hotkey, []).append(digest)
     else:

@@ -43,6 +43,12 @@ class Dues:
             rests = self.rests_until_s.get(segment, 0.0) if draw is None else 0.0
             self.waiting[segment] = Due(segment=segment, draw=draw, not_before_s=rests)
 
+    def look_again(self, segment: str) -> None:
+        """What was missing of it is here: it does not rest any longer."""
+        self.rests_until_s.pop(segment, None)
+        if segment in self.waiting:
+            self.waiting[segment].not_before_s = 0.0
+
     def ready(self, clock_s: float) -> list[Due]:
         """What may be asked for now."""
         return [due for due in self.waiting.values() if due.not_before_s <= clock_s]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from subnet.audit.draw import OWED_ROUNDS, done_until, draw, draw_points, point_of, seed_of
-from subnet.audit.evidence import Evidence, Needed, needed
+from subnet.audit.evidence import Evidence, Needed, joined, needed
 from subnet.audit.judge import Begun, Judgement, as_refused, conclude, examine, make_verdict
 from subnet.audit.pathway import suspects
 from subnet.audit.pinned import to_pin
@@ -27,14 +27,15 @@ from subnet.errors import MessageError, SubnetError, UnreachableError
 from subnet.incentive.owed import is_open
 from subnet.incentive.score import books
 from subnet.incentive.weights import to_weights
-from subnet.ledger.accusing import refusal_seen_by_two
-from subnet.ledger.state import RunState, is_accusation, may_void
+from subnet.ledger.accusing import hiders, refusal_seen_by_two
+from subnet.ledger.state import NEIGHBOUR_MISSING, RunState, is_accusation, may_void
 from subnet.nodes.checking_merges import MergeChecks
 from subnet.nodes.client import RunClient
 from subnet.nodes.clock import now_ms
 from subnet.nodes.dues import Due, Dues, first_of
 from subnet.nodes.evidence import NetworkSource, gather, grace_s, network_source, rebuild_s
 from subnet.nodes.follower import Follower
+from subnet.nodes.hidden import Hidden
 from subnet.nodes.readiness import Readiness
 from subnet.nodes.weighing import Weighing
 from subnet.wire.messages import WIRE_VERSION, Draw, Seen
@@ -82,6 +83,7 @@ class Validator:
         self.seen_event = -1  # where the last head that we countersigned stands
         self.view: ChainView | None = None
         self.merges = MergeChecks(client, run)
+        self.hidden = Hidden()
         self.weighing = Weighing(chain, self.scores)
         self.readiness = Readiness()
         self.progress_s = time.time()
@@ -200,10 +202,13 @@ class Validator:
 
     def _put_foreign(self) -> None:
         """Recheck, by one's own replay, what others failed or were not shown, drawn here or not, while its evidence is
-        owed: rechecks come first, and those of a long run's old fails would leave no time for what is drawn."""
-        at_ms = now_ms()
-        for segment in self.state.segments.values():
+        owed: rechecks come first, and those of a long run's old fails would leave no time for what is drawn. And who
+        did not show what it received from another has an audit of its own."""
+        at_ms, segments = now_ms(), self.state.segments.values()
+        called = {name for segment in segments for name in hiders(self.state, segment)}
+        for segment in segments:
             foreign = any(is_accusation(said) for who, said in segment.verdicts.items() if who != self.hotkey)
+            foreign = foreign or segment.id in called
             mine = self.state.coldkey(self.hotkey) == self.state.coldkey(segment.hotkey)
             rests = not foreign or mine or segment.id in self.dues.judged or segment.id in self.dues.waiting
             if not rests and is_open(segment, self.state, now_ms=at_ms):
@@ -248,6 +253,10 @@ class Validator:
             if withheld and witnessed and segment.round > state.round - OWED_ROUNDS:
                 judgement = as_refused(judgement)
         self.dues.done(due, clock_s, judged=judgement.verdict != "void")
+        if judgement.reason == NEIGHBOUR_MISSING:
+            self.hidden.missed(due.segment, judgement.evidence)
+        elif judgement.verdict != "void":
+            self.hidden.settled(due.segment)
         if judgement.verdict == "void" and not may_void(segment, self.hotkey, judgement.reason):
             log.info("segment=%s void again: said often enough, and looked at again", due.segment[:12])
             return
@@ -260,16 +269,21 @@ class Validator:
             task.add_done_callback(self._pinning.discard)
 
     async def _tried(self, due: Due, need: Needed) -> Tried:
-        """One try. A replay that an earlier one came to is not repeated: only what is still missing is asked for."""
+        """One try. What an earlier one got is kept, and a replay not repeated: only what is missing is asked for."""
         source, state, begun = network_source(self.client, self.state, need), self.state, due.begun
         if not isinstance(begun, Begun):
-            evidence = await gather(source, self.run, need)
+            had = begun if isinstance(begun, Evidence) else Evidence()
+            evidence = joined(had, await gather(source, self.run, need, have=had))
+            for shown in self.hidden.look_at(evidence):
+                self.dues.look_again(shown)
             begin = partial(examine, need, evidence, self.run, corpus=self.corpus, verifier=self.client.verifier)
             found = await self._judge(begin)
             if isinstance(found, Judgement):
+                self.dues.keep(due, evidence)
                 return Tried(judgement=found, evidence=evidence, source=source)
             begun, source = found, network_source(self.client, state, need)
         wanted = begun.wanted(need)
+        begun = begun.with_more(need, self.hidden.of(wanted))
         more = await gather(source, self.run, need, have=begun.evidence, wanted=wanted)
         begun = begun.with_more(need, more)
         self.dues.keep(due, begun)

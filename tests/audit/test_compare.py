@@ -69,35 +69,35 @@ def test_every_comparison_has_a_tolerance_of_the_run():
 
 
 def test_findings_within_tolerance_pass_with_the_one_that_came_closest():
-    judgement = judge([finding("activation", 1e-6), finding("delta", 5e-4, END)], unseen=0, evidence=())
+    judgement = judge([finding("activation", 1e-6), finding("delta", 5e-4, END)], unseen=(), evidence=())
     assert (judgement.verdict, judgement.reason, judgement.distance) == ("pass", "ok", 5e-4)
     assert [check.name for check in judgement.checks] == ["activation", "delta"]
 
 
 def test_a_distance_at_the_tolerance_passes_and_one_above_fails():
-    assert judge([finding("loss", 1e-3)], unseen=0, evidence=()).verdict == "pass"
-    assert judge([finding("loss", math.nextafter(1e-3, 1))], unseen=0, evidence=()).verdict == "fail"
+    assert judge([finding("loss", 1e-3)], unseen=(), evidence=()).verdict == "pass"
+    assert judge([finding("loss", math.nextafter(1e-3, 1))], unseen=(), evidence=()).verdict == "fail"
 
 
 def test_the_reason_is_what_went_wrong_first():
     """The first step rests on the committed start alone, the end state on the updates; later steps inherit."""
     first, end, later = finding("gradient", 1.0), finding("delta", 1.0, END), finding("activation", 9.0, 1)
-    assert judge([later, end, first], unseen=0, evidence=()).reason == "gradient"
-    assert judge([later, end], unseen=0, evidence=()).reason == "delta"
-    assert judge([later], unseen=0, evidence=()).reason == "activation"
+    assert judge([later, end, first], unseen=(), evidence=()).reason == "gradient"
+    assert judge([later, end], unseen=(), evidence=()).reason == "delta"
+    assert judge([later], unseen=(), evidence=()).reason == "activation"
 
 
 def test_a_fail_states_the_largest_distance_of_its_reason():
-    judgement = judge([finding("loss", 0.1), finding("loss", 0.3), finding("norm", 0.9)], unseen=0, evidence=())
+    judgement = judge([finding("loss", 0.1), finding("loss", 0.3), finding("norm", 0.9)], unseen=(), evidence=())
     assert (judgement.reason, judgement.distance, judgement.tolerance) == ("loss", 0.3, 1e-3)
 
 
 def test_frames_that_a_neighbour_does_not_show_make_a_pass_void_but_do_not_hide_a_fail():
     """No verdict is not a pass; and the missing bytes are not the miner's fault."""
     good, bad = finding("activation", 0.0), finding("delta", 1.0, END)
-    assert judge([good], unseen=1, evidence=()).reason == "neighbour-missing"
-    assert judge([good], unseen=1, evidence=()).verdict == "void"
-    assert judge([good, bad], unseen=1, evidence=()).verdict == "fail"
+    void = judge([good], unseen=("ab" * 32,), evidence=("cd" * 32,))
+    assert (void.verdict, void.reason, void.evidence) == ("void", "neighbour-missing", ("ab" * 32,))
+    assert judge([good, bad], unseen=("ab" * 32,), evidence=()).verdict == "fail"
 
 
 def test_every_reason_word_is_in_the_documentation(repository):

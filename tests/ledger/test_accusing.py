@@ -2,8 +2,10 @@
 
 import pytest
 
+from subnet.audit.draw import check_draw
+from subnet.errors import RefusedError
 from subnet.incentive.score import books
-from subnet.ledger.accusing import accusations, outcome, records, refusal_seen_by_two
+from subnet.ledger.accusing import accusations, hiders, is_called, outcome, records, refusal_seen_by_two
 from subnet.ledger.state import Segment
 from tests.ledger.log import hotkey
 from tests.ledger.simulation import Simulation
@@ -108,3 +110,28 @@ def test_a_second_hotkey_of_the_same_coldkey_is_no_second_witness() -> None:
 def test_the_only_validator_is_witness_enough() -> None:
     sim = simulation(V0)
     assert refusal_seen_by_two(sim.state, sim.segments("ann")[-1], hotkey(V0))
+
+
+def test_who_received_what_was_not_shown_may_be_looked_at_without_a_draw() -> None:
+    """It is that neighbour's own evidence; nobody else is looked at, nor before it was missed."""
+    sim = simulation(V0, V1)
+    ann, ben = sim.segments("ann")[-1], sim.segments("ben")[-1]
+    sender, receiver = (ann, ben) if ann.stage == 0 else (ben, ann)
+    undrawn = sim.verdict(V1, receiver, "pass")
+    with pytest.raises(RefusedError, match="judge only what was drawn"):
+        sim.say(V1, undrawn)
+    with pytest.raises(RefusedError, match="ignore this undrawn verdict"):
+        check_draw(sim.state, undrawn, lambda block: "")
+    names = tuple(work.output for part in sender.receipts for work in sim.state.receipts[part].work)
+    missed = {"reason": "neighbour-missing", "draw": sim.some_draw()}
+    sim.say(V0, sim.verdict(V0, sender, "void", evidence=("ab" * 32,), **missed))
+    assert hiders(sim.state, sender) == () and not is_called(sim.state, receiver)
+    sim.pass_time(1000)
+    sim.say(V0, sim.verdict(V0, sender, "void", evidence=names[-1:], **missed))
+    assert hiders(sim.state, sender) == (receiver.id,)
+    assert [is_called(sim.state, each) for each in (sender, receiver)] == [False, True]
+    sim.say(V1, undrawn)
+    check_draw(sim.state, undrawn, lambda block: "")
+    sim.say(V1, sim.verdict(V1, sender, "pass"))
+    others = [segment for segment in sim.state.segments.values() if segment not in (sender, receiver)]
+    assert not any(is_called(sim.state, each) for each in others)

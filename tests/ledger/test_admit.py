@@ -9,8 +9,9 @@ from copy import deepcopy
 import pytest
 from msgspec.structs import replace
 
+from subnet.canonical import digest
 from subnet.errors import MessageError, RefusedError
-from subnet.ledger.admit import MAX_AGE_MS, MAX_AHEAD_MS, SEEN_SLACK_BLOCKS, admit
+from subnet.ledger.admit import MAX_AGE_MS, MAX_AHEAD_MS, SEEN_SLACK_BLOCKS, admit, most_evidence
 from subnet.ledger.events import GENESIS
 from subnet.ledger.state import MOST_VOIDS, Segment
 from subnet.wire.messages import (
@@ -279,6 +280,18 @@ def test_a_verdict_is_short_words_and_digests(sim: Simulation, change: dict[str,
     """The log is for ever: nobody may fill it with text."""
     verdict = sim.verdict("validator-0", sim.segments("ann")[0], draw=sim.some_draw(), **change)
     refused(sim, "validator-0", verdict, "expected short lower-case words and the digests")
+
+
+def test_a_verdict_names_at_most_what_its_segment_has(sim: Simulation) -> None:
+    """However long a segment is, all that it sent may be named; and nobody fills the log with other digests."""
+    segment = sim.segments("ann")[0]
+    receipts = [sim.state.receipts[part] for part in segment.receipts]
+    sent = [name for receipt in receipts for work in receipt.work for name in (work.output, work.gradient_out) if name]
+    most = most_evidence(sim.state, segment)
+    assert most >= 4 + len(sent) + len(receipts)
+    names = tuple(digest(bytes([number % 256, number // 256])) for number in range(most + 1))
+    refused(sim, "validator-0", verdict(sim, evidence=names), "the digests that were compared")
+    sim.say("validator-0", verdict(sim, evidence=names[:most]))
 
 
 def test_void_is_said_a_few_times_of_a_segment_and_no_more(sim: Simulation) -> None:
