@@ -233,7 +233,10 @@ def _merged(state: RunState, message: Merged, event: Event) -> None:
 
 
 def _seen(state: RunState, message: Seen, event: Event) -> None:
-    state.seen.setdefault(message.validator, []).append(message)
+    """A head out of order is the orchestrator's fault, which let it in, and changes no draw."""
+    seen = state.seen.setdefault(message.validator, [])
+    if not seen or (message.block > seen[-1].block and message.count >= seen[-1].count):
+        seen.append(message)
 
 
 def _verdict(state: RunState, message: Verdict, event: Event) -> None:

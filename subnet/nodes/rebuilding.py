@@ -26,7 +26,7 @@ from subnet.canonical import canonical, parse
 from subnet.config import RunConfig
 from subnet.data.pack import Corpus
 from subnet.edges.blobs import BlobStore
-from subnet.errors import EvidenceError, SubnetError
+from subnet.errors import BlobMissing, EvidenceError, SubnetError, TemporaryError
 from subnet.incentive.owed import Kept, is_owed
 from subnet.ledger.events import Manifest
 from subnet.nodes.custody import Custody
@@ -40,7 +40,7 @@ from template.errors import RefusedRequest
 log = logging.getLogger("strata.rebuild")
 
 FOLDER = "recipes"
-REBUILT = 2  # an audit asks for two states: where a segment starts, and where it ends
+REBUILT = 8  # an audit asks for two states, where a segment starts and where it ends, and a validator has a few open
 ANYBODY = ""  # who asks without a signature
 REST = 1.0  # as many times as long as a validator's rebuild took, the next of the same validator waits
 PUBLIC_REST = 9.0  # the same of anybody's: at most a tenth of the time goes to them
@@ -229,7 +229,7 @@ class Rebuilding:
         return []
 
     def _keep_for(self, who: str, root: str) -> None:
-        """A state that was made again stays until whoever asked for it has had two others made."""
+        """A state that was made again stays until whoever asked for it has had as many others made."""
         made = self.rebuilt.setdefault(who, deque(maxlen=REBUILT))
         if root not in made:
             made.append(root)
@@ -244,7 +244,8 @@ class Rebuilding:
             self.count += len(way)
             self.thin()
         except (SubnetError, ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
-            self.failed.add(recipe.root)
+            if not _passes(error):
+                self.failed.add(recipe.root)
             log.error("state=%s not rebuilt reason=%r", recipe.root[:12], str(error))
         else:
             log.info("state=%s rebuilt segments=%d seconds=%.1f", recipe.root[:12], len(way), self.clock() - began_s)
@@ -281,3 +282,8 @@ class Rebuilding:
         """Let the thread end."""
         self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _passes(error: Exception) -> bool:
+    """Whether the same replay may come to the state later: a disk or a memory that is full, or a store that is away."""
+    return isinstance(error, MemoryError) or (isinstance(error, TemporaryError) and not isinstance(error, BlobMissing))

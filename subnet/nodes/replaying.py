@@ -34,7 +34,7 @@ from subnet.ledger.events import Event, Said
 from subnet.ledger.fold import fold
 from subnet.ledger.state import RunState
 from subnet.nodes.evidence import State, cut_chunk, cut_leaves, gather, read_chunk
-from subnet.wire.merkle import check_leaves, leaves_bytes
+from subnet.wire.merkle import check_chunk, check_leaves, leaves_bytes
 from subnet.wire.messages import Verdict, read_signed
 from template.auth import Verifier
 from template.errors import TransportError
@@ -184,7 +184,7 @@ class PublicSource:
 
     async def chunk(self, state: State, index: int) -> Chunk | None:
         chunk = (await self.pinned(state)).chunks.get(index)
-        if chunk is not None:
+        if chunk is not None and check_chunk(state.root, state.size_bytes, index, chunk.data, chunk.proof):
             return chunk
         whole = await self._once(state.root, state.size_bytes)
         if whole is not None:

@@ -5,11 +5,12 @@ import pytest
 
 from subnet.canonical import canonical, parse
 from subnet.errors import LedgerError, RefusedError
-from subnet.ledger.events import Begin, Event, Manifest, StepEnd, make_event
+from subnet.ledger.events import Begin, Event, Manifest, Said, StepEnd, make_event
 from subnet.ledger.fold import apply, begin, fold
 from subnet.ledger.state import state_digest
+from subnet.wire.messages import make_signed
 from tests.ledger.chaos import SEEDS, shaken
-from tests.ledger.log import hotkey
+from tests.ledger.log import hotkey, signer
 from tests.ledger.simulation import Simulation
 from tests.ledger.small import run_config
 
@@ -256,3 +257,32 @@ def test_the_manifest_names_the_replicas_that_merged_to_another_root() -> None:
     assert isinstance(manifest, Manifest)
     assert manifest.dissenting == (hotkey("ann"),)
     assert "e" * 64 not in {public.root for public in manifest.stages}
+
+
+def test_a_head_that_is_logged_out_of_order_changes_no_draw() -> None:
+    """The door refuses it; an orchestrator that lets it in all the same gains nothing by it."""
+    sim = Simulation()
+    sim.start("ann", "ben")
+    early = sim.seen("validator-0", block=sim.block + 1)
+    sim.do_step()
+    sim.pass_time(5000)
+    sim.say("validator-0", sim.seen("validator-0"))
+    sim.pass_time(5000)
+    later_block = sim.seen("validator-0", root=early.root, count=early.count)
+    kept = list(sim.state.seen[hotkey("validator-0")])
+    for old in (early, later_block):
+        sim._log(Said(signed=make_signed(old, signer("validator-0"))))
+    assert sim.state.seen[hotkey("validator-0")] == kept
+    sim.say("validator-0", sim.seen("validator-0"))
+    assert len(sim.state.seen[hotkey("validator-0")]) == len(kept) + 1
+
+
+def test_every_step_is_found_by_its_plan() -> None:
+    """By that an audit finds what its neighbours say, however long the run is."""
+    sim = Simulation(run=run_config(rounds=1))
+    sim.start("ann", "ben", "cem", "dov")
+    sim.do_round()
+    state = sim.state
+    steps = {name: receipt.plan for name, receipt in state.receipts.items() if receipt.kind == "step"}
+    assert {name: plan for plan, names in state.of_plan.items() for name in names} == steps
+    assert steps and all(len(names) == state.config.stages for names in state.of_plan.values())

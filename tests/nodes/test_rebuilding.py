@@ -1,7 +1,6 @@
 """Which states a miner keeps that keeps few, what it writes down of the others, and when it makes one again."""
 
 import asyncio
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from subnet.canonical import digest
 from subnet.data.pack import Corpus
 from subnet.edges.blobs import MemoryBlobs
+from subnet.errors import BlobMissing, StoreError, UnreachableError
 from subnet.nodes.rebuilding import ANYBODY, FOLDER, PUBLIC_REST, REBUILT, REST, Rebuilding, Recipe
 from subnet.nodes.retention import Retention
 from subnet.wire.merkle import merkle_root
@@ -177,11 +177,47 @@ def test_what_was_made_for_a_validator_stays_whatever_anybody_asks_for(tmp_path:
     """Else it would be dropped again before the validator comes back for it."""
     mine = made(tmp_path, blobs, newest=1)
     roots = write_down(mine)
-    for who, root in (("validator", roots[0]), *((ANYBODY, root) for root in (roots[1], roots[2], roots[5]))):
-        mine.rebuilt.setdefault(who, deque(maxlen=REBUILT)).append(root)
-        blobs.put_named(root, bytes([roots.index(root)]))
+    mine._keep_for("validator", roots[0])
+    for number in (1, 2, *range(100, 99 + REBUILT)):
+        mine._keep_for(ANYBODY, roots[number] if number < len(roots) else digest(bytes([number])))
+    for number in (0, 1, 2):
+        blobs.put_named(roots[number], bytes([number]))
     mine.thin()
-    assert held(blobs, roots) == [0, 2, 3, 5, 7]
+    assert held(blobs, roots) == [0, 2, 3, 7]
+
+
+class Away(MemoryBlobs):
+    """A store that fails in a way of its own when it is read."""
+
+    fault: Exception
+
+    def get(self, name: str) -> bytes:
+        raise self.fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "gives_up"),
+    [
+        (StoreError("expected the disk to answer, found it busy; try again"), False),
+        (UnreachableError("expected the store to answer, found nobody; try again"), False),
+        (MemoryError("no room for another stage"), False),
+        (BlobMissing("expected a frame, found none; ask its author"), True),
+        (ValueError("a frame of another shape"), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_disk_or_memory_that_is_full_for_a_while_gives_up_no_state(
+    fault: Exception, gives_up: bool, tmp_path: Path
+) -> None:
+    """Else one bad moment would make the miner withhold that state for ever."""
+    blobs = Away(limit_bytes=1 << 20)
+    blobs.fault = fault
+    mine = made(tmp_path, blobs, newest=1)
+    roots = write_down(mine)
+    wanted(mine, roots[1], "validator")
+    await ended(mine)
+    assert mine.failed == ({roots[1]} if gives_up else set())
+    mine.close()
 
 
 async def test_what_anybody_had_made_while_a_validator_waited_for_it_stays_for_the_validator(
