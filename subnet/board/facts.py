@@ -65,6 +65,7 @@ def facts(state: RunState, view: ChainView | None, now_ms: int, *, around: Aroun
         "audits_total": len(verdicts),
         "forfeits": held.forfeits(state),
         "dissents": held.dissents(state),
+        "disputes": held.disputes(state),
         "orchestrator": held.orchestrator(around.faults),
         "ledger": _ledger(state),
         "chain": _chain(state, view, around, now_ms),

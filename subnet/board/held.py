@@ -1,7 +1,9 @@
 """What is held against members of a run besides failed audits, as plain JSON values: work that is never paid, merges
-that nobody else came to, and what the orchestrator's own log proves against it. Read from the fold; decides nothing.
+that nobody else came to, frames of which two state different things, and what the orchestrator's own log proves against
+it. Read from the fold; decides nothing.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +39,16 @@ def dissents(state: RunState) -> list[Facts]:
         }
         for (number, stage), hotkeys in sorted(state.dissents.items())
         for hotkey in hotkeys
+    ]
+
+
+def disputes(state: RunState) -> list[Facts]:
+    """Of which hops the two ends state different frames, by round, and how many frames: one of the two lies, their
+    audits show which; in ledger order."""
+    frames = Counter((each.sender, each.receiver, each.round) for each in state.disputes)
+    return [
+        {"sender": sender, "receiver": receiver, "round": number, "frames": count}
+        for (sender, receiver, number), count in frames.items()
     ]
 
 

@@ -43,6 +43,8 @@ def _families(facts: Facts) -> Iterator[tuple[str, str, str, Samples]]:
     faults, dissents = facts["orchestrator"]["faults"], len(facts["dissents"])
     yield "strata_orchestrator_faults_total", "counter", "What the log proves against its orchestrator.", [({}, faults)]
     yield "strata_dissents_total", "counter", "Merges that are not the manifest's.", [({}, dissents)]
+    disputed = sum(each["frames"] for each in facts["disputes"])
+    yield "strata_disputed_frames_total", "counter", "Frames of which the two ends differ.", [({}, disputed)]
     words = sorted({each["reason"] for each in facts["forfeits"]})
     forfeits: Samples = [({"reason": w}, sum(each["reason"] == w for each in facts["forfeits"])) for w in words]
     yield "strata_forfeits_total", "counter", "Rounds of a miner that are not paid, by why.", forfeits

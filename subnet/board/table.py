@@ -48,7 +48,7 @@ def number(value: int | float | None, digits: int = 3) -> str:
 
 def board(facts: Facts) -> str:
     """The whole board: the run in a few lines, its rounds, its miners, what was refuted or forfeited and why."""
-    wrong = refuted_lines(facts) + forfeit_lines(facts) + dissent_lines(facts)
+    wrong = refuted_lines(facts) + forfeit_lines(facts) + dissent_lines(facts) + dispute_lines(facts)
     blocks = [summary_lines(facts), rounds_lines(facts), miners_lines(facts), wrong]
     return "\n\n".join("\n".join(line[:LINE_CHARS] for line in lines) for lines in blocks if lines)
 
@@ -100,6 +100,17 @@ def dissent_lines(facts: Facts) -> list[str]:
             f"dissent: {short(each['hotkey'])} merged stage {each['stage']} into round {each['round']} as "
             f"{ascii_only(each['root'], 14)}, the manifest has {ascii_only(each['manifest_root'], 14)}"
             for each in facts["dissents"]
+        ]
+    )
+
+
+def dispute_lines(facts: Facts) -> list[str]:
+    """Hops of which the two ends state different frames, the newest ones, a line each."""
+    return _newest(
+        [
+            f"dispute: {short(each['sender'])} and {short(each['receiver'])} state different frames, "
+            f"{each['frames']} in round {each['round']}; their audits show whose lie it is"
+            for each in facts["disputes"]
         ]
     )
 

@@ -140,6 +140,7 @@ class _Doors:
             )
         if not self._is_here(name, caller):
             raise BlobMissing(f"expected a committed state, found no {name[:16]}; check the root")
+        self._miner.rebuilding.hold(name, caller)
         return Reply(body=b"{}", content_type="application/json")
 
     def _served(self, name: str, read: Callable[[str], bytes]) -> bytes | None:

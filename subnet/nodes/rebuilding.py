@@ -228,6 +228,11 @@ class Rebuilding:
                 return way
         return []
 
+    def hold(self, root: str, who: str) -> None:
+        """A validator comes for a state that is here: one that could be dropped again stays for it."""
+        if root in self.recipes:
+            self._keep_for(who, root)
+
     def _keep_for(self, who: str, root: str) -> None:
         """A state that was made again stays until whoever asked for it has had as many others made."""
         made = self.rebuilt.setdefault(who, deque(maxlen=REBUILT))

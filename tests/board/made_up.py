@@ -40,6 +40,7 @@ def made_up(miners: int = 5, *, hostile: bool = False, rounds: int = 3, seed: in
         "audits_total": len(audits),
         "forfeits": [_forfeit(row, hostile) for row in rows[1:3]],
         "dissents": [_dissent(row) for row in rows[1:2]],
+        "disputes": [{"sender": row["hotkey"], "receiver": key(901), "round": 1, "frames": 2} for row in rows[1:2]],
         "orchestrator": {"faults": len(rows) // 4, "says": [HOSTILE if hostile else FAULT] * (len(rows) // 4)},
         "ledger": {"events": 1234, "root": "ab" * 32, "time_ms": 1_790_000_050_000, "commitments": []},
         "chain": {

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from subnet.board.facts import Around, facts
 from subnet.board.metrics import metrics
 from subnet.board.table import board, short
@@ -10,6 +12,8 @@ from subnet.scheduler.faults import fold_checked
 from tests.board.made_up import FAULT, made_up
 from tests.board.small_run import small_run
 from tests.ledger.log import hotkey
+from tests.ledger.simulation import Simulation
+from tests.ledger.small import run_config
 from tests.ledger.test_closed import dissent, merge_again, pass_deadline, trained
 
 
@@ -46,6 +50,21 @@ def test_a_merge_that_is_not_the_manifest_s_is_shown_with_both_roots():
     assert "strata_dissents_total 1\n" in metrics(document)
 
 
+def test_a_hop_of_which_the_two_ends_state_different_frames_is_shown():
+    sim = Simulation(run=run_config(rounds=1))
+    sim.start("ann", "ben")
+    first = next(name for name in sim.members() if sim.state.members[hotkey(name)].stage == 0)
+    (last,) = {*sim.members()} - {first}
+    honest = sim.step_receipt(last)
+    sim.say(last, replace(honest, work=tuple(replace(work, input="ef" * 32) for work in honest.work)))
+    sim.say(first, sim.step_receipt(first))
+    document = shown(sim.state)
+    row = {"sender": hotkey(first), "receiver": hotkey(last), "round": 0, "frames": len(honest.work)}
+    assert document["disputes"] == [row] and row["frames"] > 0
+    assert f"dispute: {short(hotkey(first))} and {short(hotkey(last))} state different frames" in board(document)
+    assert f"strata_disputed_frames_total {row['frames']}\n" in metrics(document)
+
+
 def test_what_the_log_proves_against_its_orchestrator_is_shown():
     """This log's plans are invented: its wirings give others."""
     state, faults = fold_checked(small_run().events)
@@ -61,7 +80,7 @@ def test_a_run_without_any_shows_none():
     sim.do_close()
     sim.do_merge()
     document = shown(sim.state)
-    assert document["forfeits"] == document["dissents"] == []
+    assert document["forfeits"] == document["dissents"] == document["disputes"] == []
     assert document["orchestrator"] == {"faults": 0, "says": []}
     assert not any(word in board(document) for word in ("forfeited", "dissent", "orchestrator's faults"))
 

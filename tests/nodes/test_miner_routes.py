@@ -131,7 +131,8 @@ async def test_every_mutating_route_refuses_who_may_not_want_a_state(tmp_path: P
 async def test_a_validator_has_a_state_made_again_in_its_own_turn(tmp_path: Path) -> None:
     """And is told that it is there, or that it is none, without anything being made."""
     served, root = thrifty(tmp_path)
-    mine, here = served.miner.rebuilding, next(name for name in served.miner.blobs.digests())
+    mine = served.miner.rebuilding
+    here = next(name for name in served.miner.blobs.digests() if name in mine.recipes)
     found = {}
     for what, name in (("here", here), ("nobody's", "0" * 64), ("dropped", root)):
         assert mine.task is None
@@ -139,6 +140,9 @@ async def test_a_validator_has_a_state_made_again_in_its_own_turn(tmp_path: Path
         answer = await deliver(served, request)
         found[what] = answer.status
     assert found == {"here": 200, "nobody's": 404, "dropped": 503}
+    assert {who: list(made) for who, made in mine.rebuilt.items()} == {hotkey("judge"): [here]}, (
+        "it stays for the judge"
+    )
     assert mine.task is not None and mine.making == root
     await mine.task
     assert set(mine._rests_until_s) == {hotkey("judge")}
